@@ -101,7 +101,9 @@ class SpinThread:
         nothing supports one.
         """
         loop = self.python_loop
-        return loop.when if loop is not None and loop.is_answer else None
+        if loop is None or not (loop.is_answer or (loop.is_likely and not self.flags)):
+            return None
+        return loop.when
 
     @property
     def python_loop(self) -> PythonLoop | None:

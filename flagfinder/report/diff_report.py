@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from flagfinder.flags.flags import AskedDescriptor, Flag, Owed, Proof, Report, ThreadName, Writer
+from flagfinder.flags.flags import (
+    AskedDescriptor,
+    Flag,
+    Owed,
+    Proof,
+    Report,
+    ThreadName,
+    Writer,
+    parse_hex,
+)
 from flagfinder.report.code import code_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, hexadecimal
@@ -276,9 +285,16 @@ def _show_writers(terminal: Terminal, flag: Flag) -> None:
             else:
                 label_line(terminal, label, Text(f"{run} run: nobody seen"))
             continue
-        label_line(terminal, label, _writer(writers[0]))
+        # A lock's word is written by who takes it as well; who gives it back ends the wait.
+        ending = (
+            writer
+            for writer in writers
+            if run == "normal" and parse_hex(writer.value) == flag.value_exit is not None
+        )
+        shown = next(ending, writers[0])
+        label_line(terminal, label, _writer(shown))
         if run == "normal":  # who wrote it in the spin run only shows that it is another write
-            for caller in writers[0].stack[:_STACK_SHOWN]:
+            for caller in shown.stack[:_STACK_SHOWN]:
                 label_line(terminal, "", Text("    called from ").append_text(code_text(caller)))
         if len(writers) > 1:
             label_line(terminal, "", Text(f"    and {count(len(writers) - 1, 'more writer')}"))

@@ -43,7 +43,7 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
     _show_ways(terminal, report)
     if found and found[0].flag is not None and found[0].flag.size:
         terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
-    elif not found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):
+    elif not report.found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):
         terminal.message(
             "the budget ended before much was seen (a busy machine, or long rounds); more of it "
             "may show the flag"

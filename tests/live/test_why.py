@@ -153,7 +153,20 @@ def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("asked", in_turn(["attribute", "global", "list", "event"]))
+def test_nor_does_one_that_a_shell_waits_for() -> None:
+    text = "exec('import time\\nprint(0, flush=True)\\nwhile time.time(): time.sleep(0.001)')"
+    command = ["sh", "-c", '"$@"; true', "sh", PYTHON, "-Ic", text]
+    with started(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"0\n"
+        # The shell's own account tells nothing of the child's rounds.
+        time.sleep(0.5)
+        report = why(process.pid)
+    assert report["root"]["kind"] == "unknown", report["story"]
+    assert "sleeps again and again" in report["root"]["what"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("asked", in_turn(["attribute", "global", "list", "event", "lambda"]))
 def test_a_script_waits_for_the_thread_whose_code_answers(asked: str, tmp_path: Path) -> None:
     with polling(asked, tmp_path) as (process, said):
         blamed = int(re.findall(r"BLAMED (\d+)", said)[0])

@@ -66,6 +66,12 @@ CASES = [
         ("not a and b.c",),
     ),
     Case(
+        "deadline with a message",
+        "while not job.done:\n    if time.monotonic() > end: raise E(str(job))\n    sleep(0)  #",
+        "waits",
+        ("job.done", "time.monotonic() > end"),
+    ),
+    Case(
         "deadline",
         "while not job.done:\n    if time.monotonic() > end: raise TimeoutError\n    time.sleep(0) "
         " #",

@@ -48,6 +48,25 @@ def owed(when: str, body: str, at: int = 2) -> bool:
 
 
 @pytest.mark.parametrize(
+    ("when", "where", "body", "owes"),
+    [
+        ("ask() does not raise Gone and value", "page.title", "self.title = 'Shop'", True),
+        ("ask() does not raise Gone and value", "page.title", "self.other = 1", False),
+        ("jobs.popleft() does not raise IndexError", "1", "jobs.append(1)", True),
+        ("jobs.popleft() does not raise IndexError", "1", "others.append(1)", False),
+    ],
+)
+def test_a_question_that_may_raise_is_told_with_the_thread_that_answers_it(
+    when: str, where: str, body: str, *, owes: bool
+) -> None:
+    way = PythonExit(line=1, way="return", when=when, where={"value": where}, foreign=True)
+    loop = PythonLoop("poll", "app.py", 1, 2, (1,), "waits", (), (way,), (), 0.5)
+    codes = {1: _code("poll", 1, loop), 2: _code("work", 2)}
+    asked = asked_of(codes, _One(f"def work():\n    read()\n    {body}\n"))
+    assert [[one["tid"] for one in each["owed"]] for each in asked] == ([[2]] if owes else [])
+
+
+@pytest.mark.parametrize(
     ("when", "body"),
     [
         ("job.done", "read()\njob.done = True"),

@@ -48,3 +48,41 @@ def test_a_loop_whose_end_the_code_tells(
     with python.PythonReader(os.getpid()) as reader:
         assert reader.told(TID) == told
         assert reader.told(TID + 1) is None, "it was not seen"
+
+
+@pytest.mark.parametrize(
+    ("asks", "lines", "likely"),
+    [
+        (
+            "try:\n        lock()\n        break\n    except OSError:\n        sleep(1)",
+            [6, 6, 3],
+            True,
+        ),
+        (
+            "try:\n        lock()\n        break\n    except OSError:\n        sleep(1)",
+            [3, 3, 6],
+            False,
+        ),
+        ("if lock(): break\n    sleep(1)", [3, 3, 3], True),
+        ("work()\n    if lock(): break\n    sleep(1)", [4, 4, 4], False),
+    ],
+    ids=["mostly pauses", "mostly asks", "asks in a test", "works as well"],
+)
+def test_a_loop_that_pauses_between_questions_that_may_do_work(
+    asks: str, lines: list[int], likely: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(f"while True:\n    {asks}\n")
+    os.utime(script, (LONG_AGO, LONG_AGO))
+    at = itertools.cycle(lines)
+
+    def look(_pid: int, timeout: float) -> dict[int, SeenStack]:
+        assert timeout > 0
+        frame = SeenFrame("<module>", str(script), next(at), {})
+        return {TID: SeenStack((frame,), has_gil=True)}
+
+    monkeypatch.setattr(python, "look", look)
+    loop = python.read_python(os.getpid(), [TID])[TID].loop
+    assert loop is not None and loop.is_likely == likely and not loop.is_answer
+    with python.PythonReader(os.getpid()) as reader:
+        assert reader.told(TID) is None, "the engine is to look as well"

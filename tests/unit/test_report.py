@@ -89,6 +89,21 @@ def test_none_of_several_threads_with_a_store_ahead_is_said_to_owe(
     assert "owed by    one of 2 threads, which one is not known:" in told(7, 8)
 
 
+def test_of_the_writers_the_one_is_shown_whose_value_ends_the_wait(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gives = REPORT["flags"][0]["writers"][0]
+    takes = gives | {"value": "0x7", "tid": 13, "thread": "locker"}
+
+    def told(*writers: dict[str, Any]) -> str:
+        flag = REPORT["flags"][0] | {"writers": list(writers)}
+        return " ".join(shown(REPORT | {"flags": [flag]}, capsys).split())
+
+    assert "(worker) wrote 0x1" in told(takes, gives)
+    assert "(locker) wrote 0x7" in told(takes, gives | {"value": "0x2"})
+    assert "(locker) wrote 0x7" in told(takes | {"run": "spin"}), "the spin run shows another write"
+
+
 def test_a_descriptor_is_told_with_its_file_why_and_who_passed_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Values in terms of what was loaded.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use flagfinder_machine::decoded::sign_extend;
@@ -126,30 +127,35 @@ impl Expression {
         }
     }
 
-    /// The only test that it is computed from, if only numbers are computed with it: then it has
-    /// two values.
-    pub fn outcome(&self) -> Option<&Expression> {
+    /// The two numbers that all tests in it compare, if it is computed from these and numbers alone;
+    /// their bits, and whether they have a sign, where a test tells.
+    pub(crate) fn tested(&self) -> Option<(&(Expression, Expression), u32, Option<bool>)> {
         match self {
-            Expression::Test(..) => Some(self),
-            Expression::Signed { of, .. } => of.outcome(),
+            Expression::Test(relation, bits, sides) => Some((sides, *bits, relation.sign())),
+            Expression::Signed { of, .. } => of.tested(),
             Expression::Binary(_, a, b) => match (a.number(), b.number()) {
-                (None, Some(_)) => a.outcome(),
-                (Some(_), None) => b.outcome(),
-                (None, None) => a.outcome().filter(|test| b.outcome() == Some(*test)),
+                (None, Some(_)) => a.tested(),
+                (Some(_), None) => b.tested(),
+                (None, None) => {
+                    let (one, other) = (a.tested()?, b.tested()?);
+                    let is_same = (one.0, one.1) == (other.0, other.1)
+                        && (one.2.is_none() || other.2.is_none() || one.2 == other.2);
+                    is_same.then_some((one.0, one.1, one.2.or(other.2)))
+                }
                 _ => None,
             },
             _ => None,
         }
     }
 
-    /// Its value if all tests in it come out like this.
-    pub fn with_outcome(&self, outcome: u64) -> Option<u64> {
+    /// Its value where the two numbers that its tests compare are in this order.
+    pub(crate) fn with_order(&self, order: Ordering) -> Option<u64> {
         let settled = |side: &Expression| {
-            let value = side.with_outcome(outcome)?;
+            let value = side.with_order(order)?;
             Some(Box::new(Expression::Number(value)))
         };
         let known = match self {
-            Expression::Test(..) => Expression::Number(outcome),
+            Expression::Test(relation, ..) => Expression::Number(relation.allows(order).into()),
             Expression::Signed { of, bits, to } => Expression::Signed {
                 of: settled(of)?,
                 bits: *bits,

@@ -195,6 +195,9 @@ impl<'w> Builder<'w> {
             M::Xchg | M::Xadd | M::Cmpxchg if code.memory.iter().any(|m| m.read) => {
                 self.memory(step, 0)
             }
+            M::Sbb => self
+                .three_way(step, operand(0), operand(1), depth)
+                .unwrap_or(Expression::Opaque(known)),
             _ if is_set_by_flags(code) => self.outcome(step, depth),
             _ if is_conditional_move(code) => match self.moves(step, depth) {
                 Some(moves) => operand(usize::from(moves)),
@@ -228,6 +231,38 @@ impl<'w> Builder<'w> {
     /// Did the `cmovcc` at `step` take its second operand over?
     fn moves(&self, step: u32, depth: u32) -> Option<bool> {
         Condition::after(self, step, false, depth)?.leaves_with(u64::MAX, 0)
+    }
+
+    /// `a > b` less `a < b`, as compilers order two numbers: the outcome of a test less the carry of
+    /// the same comparison.
+    fn three_way(
+        &self,
+        step: u32,
+        from: Expression,
+        less: Expression,
+        depth: u32,
+    ) -> Option<Expression> {
+        let binary = |operator, a: Expression, b: Expression| {
+            Expression::Binary(operator, Box::new(a), Box::new(b))
+        };
+        let subtracts = self.window.code(step);
+        let compares = last_writer(self.window, step, subtracts.reads & ALL_FLAGS)?;
+        let code = self.window.code(compares);
+        let is_plain = code.mnemonic == M::Cmp && less == Expression::Number(0);
+        let (sides, bits, _) = from.tested().filter(|_| is_plain)?;
+        let own = [0, 1].map(|index| self.operand(compares, code, index, depth));
+        let is_same = [&sides.0, &sides.1] == [&own[0], &own[1]];
+        // GCC compares once more, the other way round.
+        let is_mirrored = [&sides.1, &sides.0] == [&own[0], &own[1]];
+        let relation = match (is_same, is_mirrored) {
+            (true, _) => Relation::Below,
+            (_, true) => Relation::Above,
+            _ => return None,
+        };
+        let is_below = Expression::Test(relation, bits, Box::new(sides.clone()));
+        let order = binary(Operator::Sub, from, is_below);
+        let whole = Expression::Number(mask(subtracts.bits(0)));
+        Some(binary(Operator::And, order, whole))
     }
 
     /// 1 or 0, as the test before the `setcc` at `step` came out.
@@ -318,25 +353,24 @@ impl Condition {
         Some(condition.without_outcome())
     }
 
-    /// `(x == 2) != 0` is `x == 2`, and so is `2 * (x == 2) + 1 != 1`.
+    /// `(x == 2) != 0` is `x == 2`, and so is `2 * (x == 2) + 1 != 1`; `(x > y) - (x < y) == 0` is
+    /// `x == y`.
     pub(crate) fn without_outcome(self) -> Condition {
-        let holds = |left: u64| {
-            let right = self.right.number()?;
-            Some(self.leaves.holds(left, right, self.bits))
+        let holds = |order| {
+            let left = self.left.with_order(order)?;
+            Some(self.leaves.holds(left, self.right.number()?, self.bits))
         };
-        let test = self.left.outcome().and_then(|test| {
-            let [no, yes] = [0, 1].map(|outcome| self.left.with_outcome(outcome).and_then(holds));
-            Some((test, no? != yes?, yes?))
+        let plain = self.left.tested().and_then(|(sides, bits, is_signed)| {
+            let [less, equal, greater] = Relation::ORDERS.map(holds);
+            let leaves = Relation::of_orders(less?, equal?, greater?, is_signed == Some(true))?;
+            Some(Condition {
+                left: sides.0.clone(),
+                right: sides.1.clone(),
+                leaves,
+                bits,
+            })
         });
-        let Some((Expression::Test(relation, bits, sides), true, holds)) = test else {
-            return self;
-        };
-        Condition {
-            left: sides.0.clone(),
-            right: sides.1.clone(),
-            leaves: if holds { *relation } else { relation.inverse() },
-            bits: *bits,
-        }
+        plain.unwrap_or(self)
     }
 
     /// A side that was computed before the window, of a test for equality that held:

@@ -153,3 +153,45 @@ fn a_number_made_of_an_outcome_is_that_outcome() {
     ];
     assert_eq!(asked(&[&COMPARED[..], &made].concat()), "value == 0xf");
 }
+
+#[test]
+fn two_numbers_that_are_put_in_order_are_compared() {
+    // seta al; sbb al, 0
+    let without_sign: [&[u8]; 2] = [&[0x0f, 0x97, 0xc0], &[0x1c, 0]];
+    // setg al; setl cl; sub al, cl
+    let with_sign: [&[u8]; 3] = [&[0x0f, 0x9f, 0xc0], &[0x0f, 0x9c, 0xc1], &[0x28, 0xc8]];
+    // cmp al, -1; jne
+    let is_less: [&[u8]; 2] = [&[0x3c, 0xff], &[0x75, 0x10]];
+    // movzx eax, al; test eax, eax; je
+    let is_equal: [&[u8]; 3] = [&[0x0f, 0xb6, 0xc0], &[0x85, 0xc0], &[0x74, 0x10]];
+    let of = |order: &[&[u8]], test: &[&[u8]]| asked(&[&COMPARED[..], order, test].concat());
+    // mov edx, 15; cmp edx, eax; setb cl; cmp eax, edx; sbb cl, 0; movzx eax, cl
+    let mirrored: [&[u8]; 6] = [
+        &[0xba, 15, 0, 0, 0],
+        &[0x39, 0xc2],
+        &[0x0f, 0x92, 0xc1],
+        &[0x39, 0xd0],
+        &[0x80, 0xd9, 0],
+        &[0x0f, 0xb6, 0xc1],
+    ];
+    for order in [&without_sign[..], &mirrored] {
+        assert_eq!(of(order, &is_less), "value >= 0xf");
+        assert_eq!(of(order, &is_equal), "value == 0xf");
+    }
+    assert_eq!(of(&with_sign, &is_less), "value >= 0xf (signed)");
+    assert_eq!(of(&with_sign, &is_equal), "value == 0xf");
+}
+
+#[test]
+fn the_carry_of_another_comparison_puts_nothing_in_order() {
+    // seta al; cmp edx, 3; sbb al, 0; cmp al, -1; jne
+    let made: [&[u8]; 5] = [
+        &[0x0f, 0x97, 0xc0],
+        &[0x83, 0xfa, 3],
+        &[0x1c, 0],
+        &[0x3c, 0xff],
+        &[0x75, 0x10],
+    ];
+    let asked = asked(&[&COMPARED[..], &made].concat());
+    assert!(!asked.contains("value"), "{asked}");
+}

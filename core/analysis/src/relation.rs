@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! How two numbers compare, with and without sign.
 
+use std::cmp::Ordering;
+
 use flagfinder_machine::decoded::sign_extend;
 use flagfinder_machine::value::mask;
 use iced_x86::ConditionCode;
@@ -36,6 +38,45 @@ impl Relation {
             Relation::Above => a > b,
             Relation::AboveOrEqual => a >= b,
         }
+    }
+
+    /// How two numbers may compare.
+    pub(crate) const ORDERS: [Ordering; 3] = [Ordering::Less, Ordering::Equal, Ordering::Greater];
+
+    /// Does it hold between numbers in this order?
+    pub(crate) fn allows(self, order: Ordering) -> bool {
+        use Relation::{Above, AboveOrEqual, Below, BelowOrEqual};
+        use Relation::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+        match self {
+            Equal => order.is_eq(),
+            NotEqual => order.is_ne(),
+            Less | Below => order.is_lt(),
+            LessOrEqual | BelowOrEqual => order.is_le(),
+            Greater | Above => order.is_gt(),
+            GreaterOrEqual | AboveOrEqual => order.is_ge(),
+        }
+    }
+
+    /// The one that holds in just these orders; none: it would hold always, or never.
+    pub(crate) fn of_orders(
+        less: bool,
+        equal: bool,
+        greater: bool,
+        is_signed: bool,
+    ) -> Option<Relation> {
+        Some(match (less, equal, greater, is_signed) {
+            (false, true, false, _) => Relation::Equal,
+            (true, false, true, _) => Relation::NotEqual,
+            (true, false, false, true) => Relation::Less,
+            (true, true, false, true) => Relation::LessOrEqual,
+            (false, false, true, true) => Relation::Greater,
+            (false, true, true, true) => Relation::GreaterOrEqual,
+            (true, false, false, false) => Relation::Below,
+            (true, true, false, false) => Relation::BelowOrEqual,
+            (false, false, true, false) => Relation::Above,
+            (false, true, true, false) => Relation::AboveOrEqual,
+            (true, true, true, _) | (false, false, false, _) => return None,
+        })
     }
 
     pub(crate) fn of(condition: ConditionCode) -> Option<Relation> {
@@ -93,6 +134,12 @@ impl Relation {
             self,
             Relation::Less | Relation::LessOrEqual | Relation::Greater | Relation::GreaterOrEqual
         )
+    }
+
+    /// Whether the numbers are taken with a sign; equality does not tell.
+    pub(crate) fn sign(self) -> Option<bool> {
+        let is_equality = matches!(self, Relation::Equal | Relation::NotEqual);
+        (!is_equality).then(|| self.is_signed())
     }
 
     /// As the report writes it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The files of /proc that tell of processes and threads. What is gone is `None`, or empty.
 
+use std::ffi::CStr;
 use std::fs;
 use std::io::Result;
 use std::str::{FromStr, SplitWhitespace};
@@ -32,6 +33,19 @@ pub fn name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
     Some(name.trim_end_matches('\n').to_owned())
+}
+
+/// The names (`comm`) of flagfinder's own processes that hold threads, and of copies of threads.
+pub const STEPPER: &CStr = c"ff-step";
+/// See [`STEPPER`].
+pub const REPLICA: &CStr = c"ff-replica";
+
+/// Is a process of this name one of flagfinder's helpers? They hold what they inherited, and owe
+/// nobody anything.
+pub fn is_helper(name: &str) -> bool {
+    [STEPPER, REPLICA]
+        .iter()
+        .any(|own| own.to_bytes() == name.as_bytes())
 }
 
 /// What a descriptor of it is: a path, `pipe:[7]` and the like.

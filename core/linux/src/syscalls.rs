@@ -138,6 +138,15 @@ pub fn descriptor(number: u32, args: &[u64; 6]) -> Option<i32> {
     first.then_some(args[0] as i32)
 }
 
+/// Does the call ask for a lock on a file, and come back at once if another has it?
+pub fn tries_lock(number: u32, args: &[u64; 6]) -> bool {
+    match i64::from(number) {
+        libc::SYS_flock => args[1] & libc::LOCK_NB as u64 != 0,
+        libc::SYS_fcntl => matches!(args[1] as i32, libc::F_SETLK | libc::F_OFD_SETLK),
+        _ => false,
+    }
+}
+
 /// Address of the path that a call is about; of one that gives a file a name, of that name.
 pub fn path(number: u32, args: &[u64; 6]) -> Option<u64> {
     let place = match i64::from(number) {
@@ -283,5 +292,11 @@ mod tests {
         let fcntl = |command: i32| role(libc::SYS_fcntl as u32, &[3, command as u64, 0, 0, 0, 0]);
         assert_eq!(fcntl(libc::F_GETFL), Role::Neutral);
         assert_eq!(fcntl(libc::F_SETLK), Role::Work);
+        let tries = |number: i64, of: u64| tries_lock(number as u32, &[3, of, 0, 0, 0, 0]);
+        assert!(tries(libc::SYS_fcntl, libc::F_SETLK as u64));
+        assert!(!tries(libc::SYS_fcntl, libc::F_SETLKW as u64));
+        let exclusive = libc::LOCK_EX as u64;
+        assert!(tries(libc::SYS_flock, exclusive | libc::LOCK_NB as u64));
+        assert!(!tries(libc::SYS_flock, exclusive));
     }
 }

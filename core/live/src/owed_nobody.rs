@@ -21,6 +21,10 @@ pub(crate) fn nobody(
     target: &Target,
     refused: Option<&str>,
 ) -> String {
+    let place = process.names.mapping_place(target.address);
+    if place.is_some_and(|(file, _)| is_shared_with_kernel(file)) {
+        return "the kernel writes there, as something that it was asked for is done".into();
+    }
     let mut reasons = Vec::new();
     match refused {
         Some(why) => reasons.push(why.to_owned()),
@@ -40,6 +44,18 @@ pub(crate) fn nobody(
     }
     reasons.extend(by_code(process, seen, target, reasons.is_empty()));
     reasons.join("; ")
+}
+
+/// By what the memory is mapped from: rings of requests, of events, of packets.
+fn is_shared_with_kernel(file: &str) -> bool {
+    [
+        "/[aio]",
+        "anon_inode:[io_uring]",
+        "anon_inode:[perf_event]",
+        "socket:[",
+    ]
+    .iter()
+    .any(|kind| file.starts_with(kind))
 }
 
 /// The reasons in the program's code; `only`: there is no other reason.
@@ -120,4 +136,24 @@ fn function(names: &Names, seen: &[Seen], pc: u64) -> (String, bool) {
     };
     let open = seen.iter().any(|seen| seen.frames.iter().any(inside));
     (name, open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_of_the_kernel_are_told_by_what_is_mapped() {
+        for file in ["/[aio] (deleted)", "anon_inode:[io_uring]", "socket:[4711]"] {
+            assert!(is_shared_with_kernel(file), "{file}");
+        }
+        for file in [
+            "",
+            "/dev/shm/socket:[1]",
+            "anon_inode:[eventfd]",
+            "/memfd:a",
+        ] {
+            assert!(!is_shared_with_kernel(file), "{file}");
+        }
+    }
 }

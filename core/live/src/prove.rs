@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
 use flagfinder_failure::Failure;
+use flagfinder_flags::Ask;
 use flagfinder_replica::{keep, Experiment, Live, Moment, Pages, Source, Unfit, Word};
 use flagfinder_step::{unable, unable_by};
 use serde_json::{json, Value};
@@ -25,7 +26,7 @@ use crate::others::{Others, Process};
 use crate::owed;
 use crate::own_side;
 use crate::report::{code_address, number, ThreadReport};
-use crate::sure::About;
+use crate::sure::{is_word, About};
 use crate::tried::{halted, Tried};
 use crate::values::{self, word};
 use crate::why::never_changes;
@@ -222,6 +223,15 @@ fn not_tried(thread: &mut ThreadReport, why: &str) {
     }
 }
 
+/// Can a copy show something about the word? Where its test is not understood no value is known
+/// that the loop asks for, but a copy of another thread may write one, which is then tried. In a
+/// virtual machine's loop most such words are the machine's.
+fn may_be_tried(flag: &Value, asks: &[Ask], is_of_machine: bool) -> bool {
+    let is_small = flag["size"].as_u64().is_some_and(|size| size <= 8);
+    let is_plain = !is_of_machine && is_word(flag) && is_small;
+    is_plain || values::first(flag, asks).is_some()
+}
+
 /// The copy of the thread that was tried out, if any was.
 fn try_candidates<'p>(
     pages: &'p Pages<'p>,
@@ -233,7 +243,10 @@ fn try_candidates<'p>(
         return Ok(None);
     };
     let asks = thread.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
-    if !flags.iter().any(|flag| values::first(flag, asks).is_some()) {
+    if !flags
+        .iter()
+        .any(|flag| may_be_tried(flag, asks, thread.machine.is_some()))
+    {
         return Ok(None);
     }
     let _keeping = keep();
@@ -277,8 +290,9 @@ fn try_candidates<'p>(
     (thread.thrown, thread.moves) = (seen.thrown, seen.moves);
     rank(flags, |flag| is_failure(process, &thread.thrown, flag));
     own_side::set_behind(thread);
-    if let (Some(flag), Value::Array(explain)) = (thread.flags.get(0), &mut thread.explain) {
-        explain.push(json!(told(&flag["proof"])));
+    let proof = &thread.flags[0]["proof"];
+    if let (false, Value::Array(explain)) = (proof.is_null(), &mut thread.explain) {
+        explain.push(json!(told(proof)));
     }
     Ok(Some(experiment))
 }
@@ -387,6 +401,15 @@ mod tests {
         rank(&mut flags, |flag| flag["name"] == "pointer");
         let names = flags.iter().map(|f| f["name"].as_str().unwrap_or_default());
         names.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_word_whose_test_is_not_understood_is_worth_a_copy_outside_of_machines() {
+        let mut flag = json!({ "kind": "heap", "size": 4, "value": { "exit": null } });
+        assert!(may_be_tried(&flag, &[], false));
+        assert!(!may_be_tried(&flag, &[], true));
+        flag["kind"] = json!("syscall");
+        assert!(!may_be_tried(&flag, &[], false));
     }
 
     #[test]

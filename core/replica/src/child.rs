@@ -9,6 +9,7 @@ use std::io::{Error, Result};
 use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 
+use flagfinder_linux::proc::REPLICA;
 use flagfinder_linux::ptrace::request;
 
 use crate::source::{Region, PAGE};
@@ -376,7 +377,7 @@ fn become_copy(home: u64) -> ! {
     // SAFETY: plain system calls, and a write to a page that was just mapped.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_NAME, c"ff-replica".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, REPLICA.as_ptr());
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         let at = without_provenance_mut::<libc::c_void>(home as usize);
         let writable = libc::PROT_READ | libc::PROT_WRITE;

@@ -13,7 +13,7 @@ use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::proc::Stat;
+use flagfinder_linux::proc::{Stat, STEPPER};
 
 use flagfinder_failure::Failure;
 
@@ -188,7 +188,7 @@ fn become_helper(title: &str, parent: i32) {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_NAME, c"ff-step".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, STEPPER.as_ptr());
     }
     retitle(title);
 }

@@ -128,6 +128,7 @@ pub fn recorded(fd: i32, target: &str, call: &HotCall) -> Told {
 
 fn does(number: u32, args: &[u64; 6]) -> Does {
     match syscalls::role(number, args) {
+        _ if syscalls::tries_lock(number, args) => Does::Locks,
         Role::Poll => Does::Asks,
         _ if syscalls::consumes(number) && !syscalls::gives(number) => Does::Takes,
         _ => Does::Other,

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::proc::{name, processes};
+use flagfinder_linux::proc::{is_helper, name, processes};
 use rustc_hash::FxHashMap;
 
 /// A process that holds an end.
@@ -45,7 +45,8 @@ impl Owners {
         }
     }
 
-    /// Those who have open what a descriptor links to as `target`, the asker included.
+    /// Those who have open what a descriptor links to as `target`, the asker included, but not its
+    /// helpers.
     pub fn of(&mut self, target: &str) -> &[Owner] {
         if self.by_target.is_none() {
             self.by_target = Some(self.scan());
@@ -62,6 +63,10 @@ impl Owners {
                 self.partial = true;
                 break;
             }
+            let name = name(pid, pid).unwrap_or_default();
+            if is_helper(&name) {
+                continue;
+            }
             let list = match fs::read_dir(format!("/proc/{pid}/fd")) {
                 Ok(list) => list,
                 // It has ended meanwhile, and holds nothing any more.
@@ -71,7 +76,6 @@ impl Owners {
                     continue;
                 }
             };
-            let name = name(pid, pid).unwrap_or_default();
             for entry in list.flatten() {
                 let Ok(target) = fs::read_link(entry.path()) else {
                     continue;
@@ -127,6 +131,34 @@ fn access(pid: u32, fd: i32) -> (bool, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_helper_of_ours_that_inherited_a_pipe_holds_nothing() {
+        use std::process::{Command, Stdio};
+        let folder = std::env::temp_dir().join(format!("ff-owners-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let holders = |name: &str| {
+            let program = folder.join(name);
+            std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+            let mut child = Command::new(program)
+                .arg("60")
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let end = fs::read_link(format!("/proc/{}/fd/1", child.id())).unwrap();
+            let mut owners = Owners::within(Duration::from_secs(20));
+            let owners = owners.of(&end.to_string_lossy()).to_vec();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            owners
+                .iter()
+                .filter(|owner| owner.pid == child.id())
+                .count()
+        };
+        assert_eq!(holders("another"), 1);
+        assert_eq!(holders("ff-replica"), 0);
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn a_process_that_ended_meanwhile_leaves_nothing_out() {

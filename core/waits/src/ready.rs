@@ -43,6 +43,8 @@ pub enum Does {
     Takes,
     /// It asks whether something is ready.
     Asks,
+    /// It asks for a lock on a file, and does not wait for that.
+    Locks,
     #[default]
     Other,
 }
@@ -190,6 +192,9 @@ fn decide(file: File, asked: &Asked, now: Option<Now>) -> Option<(Because, Strin
         return told(Because::NotOpen, "the descriptor is not open");
     }
     match asked.result {
+        Some(result) if result == -i64::from(libc::EAGAIN) && asked.does == Does::Locks => {
+            return told(Because::NotReady, "another has the lock");
+        }
         Some(result) if result == -i64::from(libc::EAGAIN) => {
             return told(
                 Because::NotReady,
@@ -299,6 +304,20 @@ mod tests {
             ..Asked::default()
         };
         assert_eq!(reason(File::Null, &sets, None), None, "it asks for nothing");
+    }
+
+    #[test]
+    fn a_lock_that_is_refused_is_another_s() {
+        let tries = |does| Asked {
+            does,
+            result: Some(-i64::from(libc::EAGAIN)),
+            ..Asked::default()
+        };
+        let told = decide(File::OnDisk, &tries(Does::Locks), None);
+        let why = "another has the lock".to_owned();
+        assert_eq!(told, Some((Because::NotReady, why.clone())));
+        let told = decide(File::Pipe, &tries(Does::Takes), None);
+        assert!(told.is_some_and(|(_, other)| other != why));
     }
 
     #[test]

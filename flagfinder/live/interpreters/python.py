@@ -38,6 +38,8 @@ _VALUE_WIDTH = 80
 # mislead (a property, a `sleep` of the program's own). It is lower than what the engine gives to a
 # word that it saw decide.
 _CONFIDENCE = 0.8
+# What it asks may do work (`try: connect()`), but it was pausing at most looks.
+_MOSTLY_PAUSED = 0.5
 _INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
 
 
@@ -112,6 +114,11 @@ class PythonLoop:
     @property
     def is_answer(self) -> bool:
         """Whether it is founded that ``when`` is what the thread waits for."""
+        return self.is_likely and self.confidence == _CONFIDENCE
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether ``when`` is an answer where the engine finds none; what it asks may do work."""
         return self.when is not None and self.confidence is not None
 
 
@@ -285,11 +292,12 @@ def _loop(stacks: Sequence[SeenStack], sources: Sources) -> tuple[PythonLoop | N
     common = _common(stacks)
     first: PythonLoop | None = None
     note: str | None = None
-    for frames in reversed(common):
+    callers = [None, *((frames[0].file, frames[0].line) for frames in common)]
+    for frames, caller in zip(reversed(common), reversed(callers[:-1]), strict=True):
         if frames[0].file.startswith("<frozen "):
             continue  # the interpreter's own: imports, `python -m`
         loops = sources.loops(
-            frames[0].file, frames[0].function, frozenset(frame.line for frame in frames)
+            frames[0].file, frames[0].function, frozenset(frame.line for frame in frames), caller
         )
         if isinstance(loops, str):
             note = loops
@@ -352,7 +360,12 @@ def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: Sou
     if kind == "works" and pausing * 2 > len(frames):
         kind = "mixed"
     asked = [way for way in loop.exits if way.foreign and way.way != "raise"]
-    founded = kind == "waits" and looks >= _ENOUGH and all(way.pure for way in asked)
+    confidence = None
+    if kind == "waits" and looks >= _ENOUGH:
+        if all(way.pure for way in asked):
+            confidence = _CONFIDENCE
+        elif pausing * 2 > len(frames):
+            confidence = _MOSTLY_PAUSED
     seen = frames[-1].locals
     names = dict.fromkeys(name for way in loop.exits for name in way.names if name in seen)
     return PythonLoop(
@@ -367,7 +380,7 @@ def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: Sou
         values=tuple(
             PythonValue(name, _short(seen[name][0]), f"{seen[name][1]:#x}") for name in names
         ),
-        confidence=_CONFIDENCE if founded else None,
+        confidence=confidence,
     )
 
 

@@ -27,6 +27,12 @@ from flagfinder.live.interpreters.python_bindings import (
     places,
     within,
 )
+from flagfinder.live.interpreters.python_passed import (
+    FunctionNode,
+    Passed,
+    passed,
+    with_passed,
+)
 
 LoopKind = Literal["waits", "works", "counts", "endless"]
 Way = Literal["test", "break", "return", "raise", "exhausted"]
@@ -84,11 +90,18 @@ class Loop:
     bound: frozenset[str]
 
 
-def find_loops(tree: ast.Module, function: str, lines: Collection[int]) -> list[Loop]:
+def find_loops(
+    tree: ast.Module,
+    function: str,
+    lines: Collection[int],
+    caller: tuple[ast.Module, int] | None = None,
+) -> list[Loop]:
     """The loops of ``function`` that hold all ``lines``, innermost first; empty where there is
     none.
 
     ``function`` as in a code object's name; a class in front of it (``Job.wait``) is passed over.
+    ``caller``: the source and the line that called it; what was handed over there stands for the
+    parameter that the loop calls.
     """
     scope = scope_around(tree, function, lines)
     if scope is None or not lines:
@@ -98,7 +111,10 @@ def find_loops(tree: ast.Module, function: str, lines: Collection[int]) -> list[
         for loop in _loops(scope)
         if loop.lineno <= min(lines) and max(lines) <= _last_line(loop)
     ]
-    return [_describe(loop, function) for loop in reversed(around)]
+    given: Passed = {}
+    if isinstance(scope, FunctionNode) and caller is not None:
+        given = passed(scope, *caller)
+    return [_describe(with_passed(loop, given), function) for loop in reversed(around)]
 
 
 def negated(test: ast.expr) -> ast.expr:
@@ -376,9 +392,13 @@ def _does_work(loop: LoopNode, exits: tuple[Exit, ...], bindings: Bindings) -> b
     """Whether there is more in it than pauses, questions, counting, and what decides its exits."""
     deciding = _deciding_calls(loop, exits, bindings)
     counted = {node.target for node in of_loop(loop) if isinstance(node, ast.AugAssign)}
+    # What an exception is made of is evaluated as the loop ends.
+    raised = {
+        part for node in of_loop(loop) if isinstance(node, ast.Raise) for part in within(node)
+    }
     for node in of_loop(loop):
         if isinstance(node, ast.Call):
-            if not is_harmless(node) and node not in deciding:
+            if not is_harmless(node) and node not in deciding and node not in raised:
                 return True
         elif isinstance(node, (ast.Yield, ast.YieldFrom, ast.Delete, ast.Import, ast.ImportFrom)):
             return True

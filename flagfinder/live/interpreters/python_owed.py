@@ -11,7 +11,8 @@ on no stack yet; another object's attribute of the same name.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,14 +72,17 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
             found += blocks
             if blocks:
                 continue
-        if loop is None or loop.when is None or not loop.is_answer:
+        if loop is None or not loop.is_likely:
             continue
-        when = ast.parse(loop.when, mode="eval").body
-        places = list(_places(when, loop))
+        when = _question(loop)
+        places = list(_places(when, loop, list(_files(code, loop))))
         others = {other: codes[other].frames for other in codes if other != tid}
         answers = {
             other: _answer(frames, when, places, sources) for other, frames in others.items()
         }
+        # What may do work may ask others than the threads of its own process.
+        if not loop.is_answer and not any(answers.values()):
+            continue
         found.append(
             {
                 "tid": tid,
@@ -114,11 +118,38 @@ def _blocked_of(
         }
 
 
+def _question(loop: PythonLoop) -> ast.expr:
+    """What ends the loop. Where an exception decides: what may raise it, and what the names come
+    from.
+    """
+    try:
+        return ast.parse(loop.when or "()", mode="eval").body
+    except SyntaxError:
+        return ast.Tuple(list(_sources(loop)), ast.Load())
+
+
+def _sources(loop: PythonLoop) -> Iterator[ast.expr]:
+    for way in loop.exits:
+        for source in (way.when.partition(" does not raise ")[0], *way.where.values()):
+            with contextlib.suppress(SyntaxError):  # `each of ..`
+                yield ast.parse(source, mode="eval").body
+
+
 def _file(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
+def _files(code: PythonCode, loop: PythonLoop) -> Iterator[str]:
+    """That of the loop, and of the code that called its function and may have handed over the
+    question.
+    """
+    yield loop.file
+    for frame, caller in zip(code.frames, code.frames[1:], strict=False):
+        if (frame.function, frame.file) == (loop.function, loop.file) and caller.file != loop.file:
+            yield caller.file
+
+
+def _places(when: ast.expr, loop: PythonLoop, files: Iterable[str]) -> Iterator[_Place]:
     local = {value.name for value in loop.values}
     for node in [when, *within(when)]:
         if (
@@ -132,7 +163,7 @@ def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             yield _Place("item", repr(node.slice.value), "")
         elif isinstance(node, ast.Name) and node.id not in local:
-            yield _Place("variable", node.id, loop.file)
+            yield from (_Place("variable", node.id, file) for file in files)
 
 
 def _answer(

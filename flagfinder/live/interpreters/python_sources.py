@@ -25,17 +25,27 @@ class Sources:
         self._started = _start_time(pid)
         self._content: dict[str, bytes] = {}
         self._trees: dict[str, ast.Module | str] = {}
-        self._loops: dict[tuple[str, str, frozenset[int]], list[Loop]] = {}
+        self._loops: dict[tuple[str, str, frozenset[int], tuple[str, int] | None], list[Loop]] = {}
         self._spent = 0.0
 
-    def loops(self, file: str, function: str, lines: frozenset[int]) -> list[Loop] | str:
-        """The loops around ``lines``, innermost first, or why the source does not tell."""
+    def loops(
+        self,
+        file: str,
+        function: str,
+        lines: frozenset[int],
+        caller: tuple[str, int] | None = None,
+    ) -> list[Loop] | str:
+        """The loops around ``lines``, innermost first, or why the source does not tell.
+        ``caller``: the file and the line that called the function.
+        """
         tree = self._tree(file)
         if isinstance(tree, str):
             return tree
-        place = (file, function, lines)
+        place = (file, function, lines, caller)
         if place not in self._loops:
-            self._loops[place] = find_loops(tree, function, lines)
+            called_in = self.tree(caller[0]) if caller is not None else None
+            call = (called_in, caller[1]) if called_in is not None and caller is not None else None
+            self._loops[place] = find_loops(tree, function, lines, call)
         return self._loops[place]
 
     def tree(self, file: str) -> ast.Module | None:

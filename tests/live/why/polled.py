@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Threads that poll in Python: ``polled.py attribute | global | list | event | nobody``. The thread
-that is to blame says so: ``BLAMED tid``.
+"""Threads that poll in Python: ``polled.py attribute | global | list | event | lambda | nobody``.
+The thread that is to blame says so: ``BLAMED tid``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 ready = False
 never_ready = False
@@ -62,6 +63,12 @@ def idle(job: Job) -> None:
         time.sleep(1000)
 
 
+def until(asks: Callable[[], bool]) -> None:
+    """Polls what its caller hands over."""
+    while not asks():
+        time.sleep(0.01)
+
+
 def main() -> None:
     job, event = Job(), threading.Event()
     start = {
@@ -69,6 +76,7 @@ def main() -> None:
         "global": (prepare, ()),
         "list": (fill, (jobs,)),
         "event": (answer, (event,)),
+        "lambda": (work, (job,)),
     }
     threading.Thread(target=idle, args=(job,), daemon=True).start()
     if sys.argv[1] in start:
@@ -87,6 +95,8 @@ def main() -> None:
     elif sys.argv[1] == "event":
         while not event.is_set():
             time.sleep(0.01)
+    elif sys.argv[1] == "lambda":
+        until(lambda: job.done)
     else:
         while not never_ready:
             time.sleep(0.01)

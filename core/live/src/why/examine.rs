@@ -101,10 +101,10 @@ pub fn examine(
     }
     let stack = stack(process, &activity);
     let state = match activity.call {
-        // The sleep of another thread is a heartbeat. This thread is said to hang, so it asks for
-        // something.
+        // The sleep of another thread is a heartbeat. This thread is said to hang, or is all that its
+        // process does, so it asks for something.
         Some(call)
-            if begins
+            if (begins || is_alone(process))
                 && is_sleep(&call)
                 && (polls(process, &activity, &call)
                     || slept_before(process, &activity, &call))
@@ -140,6 +140,10 @@ fn is_futex(call: &Call) -> bool {
     i64::from(call.number) == libc::SYS_futex
 }
 
+fn is_alone(process: &Process) -> bool {
+    !process.is_dead && process.tids().len() == 1
+}
+
 /// Is it a sleep, or a poll of nothing?
 fn is_sleep(call: &Call) -> bool {
     let is_pause = i64::from(call.number) == libc::SYS_pause;
@@ -149,9 +153,7 @@ fn is_sleep(call: &Call) -> bool {
 /// A process of one thread that started others and sleeps again and again looks after them in
 /// between.
 fn may_ask_about_children(process: &Process) -> bool {
-    !process.is_dead
-        && process.tids().len() == 1
-        && !flagfinder_waits::children(process.pid).is_empty()
+    is_alone(process) && !flagfinder_waits::children(process.pid).is_empty()
 }
 
 /// Does it go to sleep again and again? A core does not tell, but so short a sleep is followed by
