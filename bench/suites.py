@@ -23,9 +23,11 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+TESTS = Path("/usr/lib/python3.11/test")
 Outcomes = dict[str, str]
 ITSELF = "the command itself"
 GOOD = ("ok", "Ok", "PASS", "0")
@@ -54,8 +56,10 @@ class Row:
     differ: list[str] = field(default_factory=list)
 
 
+# Modules that a command of its own runs, as they start threads and processes, take seconds,
+# or (test_xml_etree) change the module that writes the report.
 # Behind a colon: a pattern of the tests' names, where all of a module's take too long recorded.
-CPYTHON = (
+ALONE = (
     "test_queue test_thread test_threading test_threading_local test_signal "
     "test_subprocess:*.ProcessTestCase.test_[a-d]* test_subprocess:*.ProcessTestCase.test_[e-o]* "
     "test_subprocess:*.ProcessTestCase.test_[p-r]* test_subprocess:*.ProcessTestCase.test_[s-z]* "
@@ -77,8 +81,31 @@ CPYTHON = (
     "test_interpreters test_tracemalloc test_zlib test_largefile test_shutil test_glob test_json "
     "test_pickle test_import test_importlib test_ssl test_runpy test_site test_zipimport test_sys "
     "test_marshal test_logging test_httpservers test_pathlib test_zipfile test_gzip test_audit "
-    "test__xxsubinterpreters test_stable_abi_ctypes test_struct test_memoryview test_re test_csv"
+    "test__xxsubinterpreters test_stable_abi_ctypes test_struct test_memoryview test_re test_csv "
+    "test___all__ test_argparse test_ast test_buffer test_bytes test_bz2 test_c_locale_coercion "
+    "test_calendar test_cmd_line_script test_codecs test_compile test_compileall test_crypt "
+    "test_cprofile test_datetime test_decimal test_deque test_descr test_doctest test_email "
+    "test_ftplib test_hashlib test_httplib test_imaplib test_inspect test_itertools test_lib2to3 "
+    "test_long test_lzma test_mailbox test_math test_pdb test_pickletools test_poplib test_pyclbr "
+    "test_pydoc test_regrtest test_set test_source_encoding test_statistics test_support "
+    "test_tarfile test_tokenize test_trace test_traceback test_unicode test_unicodedata "
+    "test_unittest test_unparse test_urllib test_xml_etree test_xmlrpc"
 )
+LEFT_OUT = {
+    "need a network": (
+        "test_codecmaps_* test_smtpnet test_urllib2net test_urllibnet test_xmlrpc_net test_nntplib"
+    ),
+    "need a display": "test_idle test_tix test_tk test_ttk_* test_turtle",
+    "are for another system": (
+        "test_devpoll test_kqueue test_launcher test_msilib test_ossaudiodev test_startfile "
+        "test_winconsoleio test_winreg test_winsound"
+    ),
+    "trace a process of their own, or crash it": "test_crashers test_gdb test_dtrace",
+    "build or install programs": (
+        "test_check_c_globals test_cppext test_distutils test_embed test_ensurepip "
+        "test_peg_generator test_tools test_venv"
+    ),
+}
 ASYNCIO = (
     "base_events buffered_proto context events futures futures2 locks pep492 protocols queues "
     "runners selector_events sendfile server sock_lowlevel ssl sslproto streams "
@@ -106,14 +133,16 @@ JUNIT = "org.apache.commons.lang3.concurrent org.apache.commons.lang3.event"
 
 def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
     """A suite's commands; none where it is not installed."""
-    if suite == "cpython" and Path("/usr/lib/python3.11/test/test_threading.py").exists():
+    if suite == "cpython" and (TESTS / "test_threading.py").exists():
         command = ["/usr/bin/python3.11", "-m", "test", "--timeout", "850"]
         command += ["--junit-xml", str(scratch / "report.xml")]
         asyncio = [f"test.test_asyncio.test_{module}" for module in ASYNCIO.split()]
-        for name in CPYTHON.split() + asyncio:
+        for name in ALONE.split() + asyncio:
             module, _, pattern = name.partition(":")
             chosen = ["-m", pattern] if pattern else []
             yield Part(name, [*command, *chosen, module])
+        for modules in together():
+            yield Part(f"{modules[0]} to {modules[-1]}", [*command, *modules])
     if suite == "go":
         yield from go_parts(sources, scratch)
     if suite == "redis":
@@ -147,6 +176,20 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
         command = ["java", "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute"]
         command += ["--include-classname", ".*Test", "--reports-dir", str(scratch)]
         yield from (Part(name, [*command, "--select-package", name]) for name in JUNIT.split())
+
+
+def together() -> Iterator[list[str]]:
+    """The other modules, sixteen to a command: most of their time is Python's start."""
+    apart = [name.partition(":")[0] for name in ALONE.split()] + ["test_asyncio"]
+    left_out = " ".join(LEFT_OUT.values()).split()
+    there = {path.stem for path in TESTS.glob("test_*.py")}
+    there |= {path.parent.name for path in TESTS.glob("test_*/__init__.py")}
+    names = sorted(
+        name
+        for name in there - set(apart)
+        if not any(fnmatch(name, pattern) for pattern in left_out)
+    )
+    yield from (names[at : at + 16] for at in range(0, len(names), 16))
 
 
 def go_parts(sources: Path, scratch: Path) -> Iterator[Part]:
