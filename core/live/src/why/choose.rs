@@ -96,6 +96,15 @@ impl Way {
         }
     }
 
+    /// A thread that is blocked in something, where that leads to nobody.
+    fn blocked_in(&self) -> Option<String> {
+        let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
+        let next = self.links.get(1).filter(|_| !leads_on)?;
+        let (tid, name) = (next.waiter.tid, &next.waiter.name);
+        let what = &next.waits_for.name;
+        Some(format!("thread {tid} ({name}) waits for {what}"))
+    }
+
     fn leads_on(&self) -> bool {
         matches!(self.outcome, Outcome::Root(..))
     }
@@ -129,7 +138,6 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         .filter(known)
         .filter(|way| Some(way.known) == surest)
         .collect();
-    let open = || ways.iter().filter(|way| !way.leads_on()).count();
     if best == Weight::Circle && top.iter().all(|way| !way.leads_on()) {
         // It is a circle only if no thread that is known to owe leads on.
         return close(top[0].clone(), node, at);
@@ -154,26 +162,33 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     if agree && !is_blind {
         return (*shortest).clone().chosen();
     }
-    several(shortest, &roots, node, open())
+    // Beside threads that wait for whatever comes, what another is blocked in tells more.
+    let blocked: Vec<String> = match is_blind {
+        true => ways.iter().filter_map(Way::blocked_in).collect(),
+        false => Vec::new(),
+    };
+    let is_open = |way: &&Way| !way.leads_on() && (!is_blind || way.blocked_in().is_none());
+    let open = ways.iter().filter(is_open).count();
+    several(shortest, &roots, blocked, node, open)
 }
 
-/// More than one thing explains as much: none is blamed.
-fn several(way: &Way, roots: &[Root], node: &Node, open: usize) -> Chosen {
+/// More than one thing explains as much: none is blamed. `blocked`: threads that lead on to nobody,
+/// and what they wait for; `open`: how many more there are.
+fn several(way: &Way, roots: &[Root], blocked: Vec<String>, node: &Node, open: usize) -> Chosen {
     let mut link = way.links[0].clone();
     link.owed_by = None;
     link.known = Known::Assumed;
-    let mut texts: Vec<String> = roots
-        .iter()
-        .map(|root| match (root.pid, root.tid) {
-            (Some(_), Some(tid)) => format!("thread {tid} ({}): {}", root.name, root.what),
-            _ => root.what.clone(),
-        })
-        .collect();
+    let count = roots.len() + blocked.len() + open;
+    let roots = roots.iter().map(|root| match (root.pid, root.tid) {
+        (Some(_), Some(tid)) => format!("thread {tid} ({}): {}", root.name, root.what),
+        _ => root.what.clone(),
+    });
+    let mut texts: Vec<String> = blocked.into_iter().chain(roots).collect();
     texts.dedup();
     let shown = texts.len().min(3);
     let more = texts.len() - shown + open;
     let told = texts[..shown].join("; ");
-    let mut what = match roots.len() + open {
+    let mut what = match count {
         1 => format!("nothing says who owes it; the only one left that could: {told}"),
         count => format!("nothing says which of {count} owes it; one of them: {told}"),
     };
@@ -387,6 +402,24 @@ mod tests {
             (RootKind::Unknown, Some(1))
         );
         assert!(chosen.links[0].owed_by.is_none());
+    }
+
+    #[test]
+    fn beside_a_listener_what_another_thread_is_blocked_in_is_told() {
+        let idle = End::idle(RootKind::Input, "no client has connected");
+        let mut blocked = ends(3, End::unknown("nothing says who owes it"));
+        let lock = way(1, Known::Assumed, circle_to(0)).links.remove(0);
+        blocked.links = vec![Link {
+            waiter: node(3),
+            ..lock
+        }];
+        let ways = vec![
+            way(2, Known::Assumed, ends(2, idle)),
+            way(3, Known::Assumed, blocked),
+        ];
+        let what = root(&choose(ways, &node(1), 0, false)).what.clone();
+        let begins = "nothing says which of 2 owes it; one of them: thread 3 () waits for lock";
+        assert!(what.starts_with(begins), "{what}");
     }
 
     #[test]
