@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
+from flagfinder.live.interpreters.py_spy import UnreadableError
 from flagfinder.live.interpreters.python import runs_python
 from flagfinder.live.interpreters.python_owed import asked_in_python
 from flagfinder.live.interpreters.shell import asked_in_shell
@@ -47,9 +48,11 @@ def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
     require_own_proc()
     seen = {pid for report in before for pid in _in_chain(report)}
     unseen = [pid for pid in pids if pid not in seen]
-    asked, left = _core.why_each(unseen, json.dumps(asked_in_code(unseen)), _BUDGET, _PATIENCE)
+    by_code, unreadable = asked_in_code(unseen)
+    asked, left = _core.why_each(unseen, json.dumps(by_code), _BUDGET, _PATIENCE)
     reports = [WhyReport.from_json(text) for _, text, _ in asked if text is not None]
     notes = [f"process {pid}: {what[0]}: {what[1]}" for pid, _, what in asked if what is not None]
+    notes += unreadable
     if left:
         notes.append(f"{left} of the processes were not asked: there are too many")
     reports.sort(key=lambda report: (not report.found, _only_sleeps(report)))
@@ -61,13 +64,25 @@ def _only_sleeps(report: WhyReport) -> bool:
     return report.root.kind == "timer" and report.root.pid == report.pid
 
 
-def asked_in_code(pids: Sequence[int]) -> list[AskedFields]:
-    """What threads of these processes ask or are blocked in, by code of Python and of shells."""
+def asked_in_code(pids: Sequence[int]) -> tuple[list[AskedFields], list[str]]:
+    """What threads of these processes ask or are blocked in, by code of Python and of shells; and
+    notes on code that could not be read.
+    """
+    notes: list[str] = []
+
+    def in_python(pid: int) -> list[AskedFields]:
+        try:
+            return asked_in_python(pid)
+        except UnreadableError as error:
+            if Path(f"/proc/{pid}").exists():
+                notes.append(f"no Python code of process {pid} could be read: {error}")
+            return []
+
     ours = [pid for pid in pids if runs_python(pid)][:_PYTHON]
     with ThreadPoolExecutor(_PYTHON) as pool:
-        asked = [one for found in pool.map(asked_in_python, ours) for one in found]
+        asked = [one for found in pool.map(in_python, ours) for one in found]
     shells = map(asked_in_shell, pids[:_SHELLS])
-    return asked + [one for one in shells if one is not None]
+    return asked + [one for one in shells if one is not None], notes
 
 
 def _in_chain(report: WhyReport) -> set[int]:

@@ -35,8 +35,10 @@ def why(
     number of threads and which are about to be stepped. Raises what ``spin`` raises.
     """
     require_own_proc()
-    asked = asked_in_code([pid, *descendants(pid)])
-    return WhyReport.from_json(_core.why(pid, thread, budget, json.dumps(asked), told))
+    asked, notes = asked_in_code([pid, *descendants(pid)])
+    raw = json.loads(_core.why(pid, thread, budget, json.dumps(asked), told))
+    raw["notes"] += notes
+    return WhyReport.from_raw(raw)
 
 
 def why_recorded(normal: Trace, spin: Trace, thread: int | None = None) -> WhyReport:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagfinder.live.interpreters.py_spy import UnreadableError
 from flagfinder.live.interpreters.python import (
     PythonCode,
     PythonFrame,
@@ -52,12 +51,12 @@ class _Place:
 
 
 def asked_in_python(pid: int) -> list[AskedFields]:
-    """What threads of process ``pid`` ask. Empty where no Python can be read."""
+    """What threads of process ``pid`` ask. Raises UnreadableError where no Python can be read."""
     try:
         tids = {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
-        codes = read_python(pid, tids)
-    except (OSError, UnreadableError):
+    except OSError:
         return []
+    codes = read_python(pid, tids)
     return asked_of(codes, Sources(pid))
 
 
