@@ -178,18 +178,22 @@ def spin(
     """
     require_own_proc()
 
+    loop = None if in_place or (threads and pid not in threads) else shell_loop(pid)
+    # A shell that its script tells of is not looked at.
+    heard = told if loop is None else None
+
     def engine(by_program: Callable[[int], Told | None] | None = None) -> SpinFields:
         raw: SpinFields = json.loads(
-            _core.spin(pid, list(threads), budget, most, in_place, told, by_program)
+            _core.spin(pid, list(threads), budget, most, in_place, heard, by_program)
         )
         return raw
 
-    if not runs_python(pid):
-        loop = None if in_place or (threads and pid not in threads) else shell_loop(pid)
-        raw = engine(lambda tid: "known" if loop is not None and tid == pid else None)
-        if loop is not None:
-            _add_script(raw, loop)
+    if loop is not None:
+        raw = engine(lambda tid: "known" if tid == pid else None)
+        _add_script(raw, loop)
         return SpinReport._from_raw(raw)
+    if not runs_python(pid):
+        return SpinReport._from_raw(engine())
     if in_place:  # Python's code is not read while its threads are held.
         raw = engine()
         _add_python(raw, partial(read_python, pid))

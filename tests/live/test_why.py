@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 import xml.etree.ElementTree as xml
@@ -23,6 +24,7 @@ from harness import (
     live_or_skip,
     need_python_3_11,
     needs_root,
+    run,
     started,
     wait_for_rounds,
     wait_until,
@@ -445,6 +447,25 @@ def test_an_event_loops_channel_to_itself_explains_nothing_beside_a_connection()
             report = why(client.pid)
         assert report["root"]["pid"] == server.pid, report["story"]
         assert "waits for something else" in report["root"]["what"], report["story"]
+
+
+@pytest.mark.live
+def test_goroutines_are_told_with_what_they_wait_for_and_where(tmp_path: Path) -> None:
+    if shutil.which("go") is None:
+        live_or_skip("go is not installed")
+    program = tmp_path / "goroutines"
+    built = run(["go", "build", "-o", program, SOURCES / "goroutines.go"], timeout=300)
+    assert built.returncode == 0, built.stderr
+    with started([program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        time.sleep(0.5)  # until all goroutines wait
+        report = why(process.pid)
+    waits = report["links"][-1]["waits_for"]["name"]
+    assert re.fullmatch(r"\S.* \(goroutine 1, main.main at .*goroutines.go:29\)", waits), report[
+        "story"
+    ]
+    assert re.search(r"chan send \(goroutine \d+, main.sends at", report["root"]["what"])
+    assert re.search(r"sleep \(goroutine \d+, main.beats at", report["root"]["what"])
 
 
 @pytest.mark.live

@@ -14,7 +14,7 @@ use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{children, files, flags, held, in_core, java, locked, stopped};
+use super::{children, files, flags, goroutines, held, in_core, java, locked, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -114,7 +114,10 @@ pub fn examine(
             State::End(End::unknown(what))
         }
         Some(call) => {
-            let state = in_call(processes, pid, &activity, &call, &stack);
+            let state = match goroutines::obstacles(processes, pid, tid, &stack) {
+                Some(obstacles) => State::Waits(obstacles),
+                None => in_call(processes, pid, &activity, &call, &stack),
+            };
             match asked.filter(|asked| asked.blocks && is_futex(&call)) {
                 Some(asked) => flags::blocked_in_source(pid, asked, state),
                 None => state,

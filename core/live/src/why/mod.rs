@@ -16,6 +16,7 @@ mod each;
 mod examine;
 mod files;
 mod flags;
+mod goroutines;
 mod held;
 mod hotspot;
 mod in_core;
