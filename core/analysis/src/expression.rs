@@ -127,8 +127,8 @@ impl Expression {
         }
     }
 
-    /// The two numbers that all tests in it compare, if it is computed from these and numbers alone;
-    /// their bits, and whether they have a sign, where a test tells.
+    /// The two numbers that all tests in it compare, if it is computed from these and numbers
+    /// alone; their bits, and whether they have a sign, where a test tells.
     pub(crate) fn tested(&self) -> Option<(&(Expression, Expression), u32, Option<bool>)> {
         match self {
             Expression::Test(relation, bits, sides) => Some((sides, *bits, relation.sign())),

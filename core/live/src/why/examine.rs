@@ -101,8 +101,8 @@ pub fn examine(
     }
     let stack = stack(process, &activity);
     let state = match activity.call {
-        // The sleep of another thread is a heartbeat. This thread is said to hang, or is all that its
-        // process does, so it asks for something.
+        // The sleep of another thread is a heartbeat. This thread is said to hang, or is alone in
+        // its process, so it asks for something.
         Some(call)
             if (begins || is_alone(process))
                 && is_sleep(&call)
