@@ -233,8 +233,8 @@ impl<'w> Builder<'w> {
         Condition::after(self, step, false, depth)?.leaves_with(u64::MAX, 0)
     }
 
-    /// `a > b` less `a < b`, as compilers order two numbers: the outcome of a test less the carry of
-    /// the same comparison.
+    /// `a > b` less `a < b`, as compilers order two numbers: a test's outcome less the carry of the
+    /// same comparison.
     fn three_way(
         &self,
         step: u32,
