@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Draws the pictures of the README from a real run: `.venv/bin/python bench/pictures.py`.
 
-The demo's program hangs, and `flagfinder why` is asked in a terminal. `flagfinder report` makes a
-page of a recording of a pipeline whose first member is late. Out: docs/pictures/why.svg and
-docs/pictures/report.png. Needs a C compiler with OpenMP, chromium, and the rights of `flagfinder
-events record`.
+The demo's program hangs, and `flagfinder why` is asked. `flagfinder report` makes a page of a
+pipeline whose first member is late. Out: docs/pictures/why.svg and docs/pictures/report.png. Needs
+a C compiler with OpenMP, chromium, and the rights of `flagfinder events record`.
 """
 
 from __future__ import annotations

@@ -89,8 +89,7 @@ def test_a_waker_outside_is_told_apart(inside: list[str], tmp_path: Path) -> Non
     path = tmp_path / "run.events"
     words = [*inside, "sh", "-c", script]
     with started(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+        assert process.stdin is not None and process.stdout is not None
         pid = int(process.stdout.readline())
         command = [*inside, *FLAGFINDER, "events", "record", "-o", str(path), "--pid", str(pid)]
         recording = subprocess.Popen(command, start_new_session=True)

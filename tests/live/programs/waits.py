@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Polls what another thread sets a third of a second later, or in spin mode never: waits.py KIND
-normal|spin.
+"""Polls what another thread sets 0.3 s later, or in spin mode never: waits.py KIND normal|spin.
 
 Says first where the word lies that it polls, by the layout of CPython 3.11.
 """
@@ -47,9 +46,7 @@ def announce(address):
 
 
 def announce_attribute(owner, value):
-    """The first of an object's attributes that has this value. A pointer four words before it leads
-    to them.
-    """
+    """The first attribute with this value. A pointer four words before an object leads to all."""
     slot = word(id(owner) - 32)
     while word(slot) != id(value):
         slot += 8
