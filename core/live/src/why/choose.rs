@@ -32,8 +32,8 @@ impl Chosen {
         }
     }
 
-    /// The chain leads to a thread that has the other end, and is in a call on another file. Where
-    /// it waits for whatever comes there, that it does so is what keeps the one that asks.
+    /// The chain leads to a thread that has the other end, but is in a call on another file. If it
+    /// waits there for whatever comes, the other end is not served: that is the root.
     pub fn of_one_elsewhere(mut self, (pid, tid): (u32, u32)) -> Chosen {
         if let Outcome::Root(root, weight @ Weight::Idle) = &mut self.outcome {
             if (root.pid, root.tid) == (Some(pid), Some(tid)) {
@@ -96,7 +96,7 @@ impl Way {
         }
     }
 
-    /// A thread that is blocked in something, where that leads to nobody.
+    /// What the next thread waits for, if nobody is known to end that.
     fn blocked_in(&self) -> Option<String> {
         let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
         let next = self.links.get(1).filter(|_| !leads_on)?;
@@ -236,7 +236,7 @@ fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     };
     match &way.outcome {
         Outcome::Circle { at: to, note } => {
-            // Where one is left, the circle says more.
+            // If one thread is left, the text of the circle names it.
             let note = note.clone();
             let note = note.or((by_elimination && count > 1).then_some(what));
             let outcome = Outcome::Circle { at: *to, note };

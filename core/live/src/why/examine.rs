@@ -131,7 +131,7 @@ pub fn examine(
     Examined { state, stack }
 }
 
-/// A shell pauses in a loop by a child.
+/// A shell sleeps by a child for which it waits.
 fn is_for_child(call: &Call) -> bool {
     matches!(
         i64::from(call.number),

@@ -15,7 +15,7 @@ use super::obstacle::{End, Obstacle};
 use super::process::{Process, Processes};
 use super::report::Kind;
 
-/// Goroutines that are read.
+/// Most goroutines that are read.
 const MOST: u64 = 4096;
 /// No `runtime.g` is larger.
 const LARGEST: u64 = 4096;
@@ -28,10 +28,10 @@ const SCHEDULER: [&str; 3] = [
 ];
 /// Longest text of a reason.
 const REASON: u64 = 64;
-/// Of a goroutine's state: it waits; a bit that the garbage collector sets beside it.
+/// The state of a goroutine that waits, and a bit that the garbage collector may add to it.
 const WAITING: u64 = 4;
 const SCANNED: u64 = 0x1000;
-/// Groups of goroutines that are told.
+/// Most groups of goroutines that are told.
 const TOLD: usize = 3;
 
 /// A goroutine that waits.

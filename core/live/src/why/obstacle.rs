@@ -11,7 +11,7 @@ pub enum Weight {
     Unknown,
     /// A wait for whatever comes: a listening socket, a heartbeat, a limit of time.
     Idle,
-    /// A circle. A chain's end never has this weight; it only has a place in the order.
+    /// A circle of threads, or a thread that holds both ends of a connection.
     Circle,
     Outside,
     /// Something that is wrong in itself: stopped, frozen, ended, starved.

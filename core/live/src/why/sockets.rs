@@ -83,8 +83,8 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obst
     }
 }
 
-/// A thread that is alone in its process has both ends. An event loop wakes itself by a pair of
-/// Unix sockets; to a server of its own it may have a connection.
+/// A process of one thread holds both ends. An event loop wakes itself by a pair of Unix sockets; a
+/// program may also have a connection to a server of its own.
 fn to_itself(place: &Place, what: &str, fd: i32) -> End {
     let weight = match what.starts_with("Unix socket") {
         true => Weight::Fault,
