@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 //! A live thread of which copies are made, and how far they go.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flagfinder_analysis::{seen, Seen};
 use flagfinder_failure::Failure;
 use flagfinder_linux::syscalls;
 use flagfinder_machine::{Syscall, Window};
-use flagfinder_replica::{go_round, Live, Moment, Pages, Replica, Round, ThreadState, Word, PAGE};
+use flagfinder_replica::{
+    go_round, Live, Moment, Pages, Replica, Round, ThreadState, Wanted, Word, PAGE,
+};
 use flagfinder_step::{is_abandoned, unable_by, Pin};
 use rustc_hash::FxHashSet;
 
@@ -21,8 +22,7 @@ const STEPS: u32 = 200_000;
 /// How long the thread may take to stop.
 const STOPS: Duration = Duration::from_millis(200);
 /// Length of the first copy, which shows what pages the thread uses. Its memory is a mixture of
-/// many moments, but for the stack; so for the next copy those pages are read while the thread
-/// stands still.
+/// many moments, but for the stack; so for the next copy those pages are read at one moment.
 const EXPLORED: u32 = 5_000;
 /// How often a copy is given what it waits its turn for.
 const MOST_TURNS: u32 = 4;
@@ -35,8 +35,9 @@ pub struct Original {
     tid: u32,
     /// Where it was meanwhile, and for how long it stood still.
     pub places: Whereabouts,
-    /// Pages that are read while it stands still.
-    known: BTreeSet<u64>,
+    /// Pages that are read when it stands still: while it does so, those that a copy wrote or that
+    /// were seen to change, as they may be another moment's when they look alike.
+    known: Wanted,
     pub has_pages: bool,
 }
 
@@ -62,7 +63,7 @@ impl Original {
         Original {
             tid,
             places: Whereabouts::of(pid, tid, STOPS),
-            known: BTreeSet::new(),
+            known: Wanted::default(),
             has_pages: false,
         }
     }
@@ -80,8 +81,9 @@ impl Original {
         enough: &dyn Fn(&Window, Option<&Seen>) -> bool,
         turn: &dyn Fn(&Window) -> Option<Word>,
     ) -> Result<Copied, Failure> {
-        let captured = live.capture_with(self.tid, STOPS, how.moment, &mut self.known.iter())?;
+        let captured = live.capture_with(self.tid, STOPS, how.moment, &self.known)?;
         self.places.held += captured.pause;
+        self.known.held.extend(captured.changed);
         self.follow(pages, &captured.state, how, enough, turn)
             .map_err(|e| unable_by(format!("Thread {} can't be copied", self.tid), &e))
     }
@@ -90,9 +92,10 @@ impl Original {
     pub fn learn(&mut self, pages: &Pages) {
         self.has_pages = true;
         let around = pages.writable(AROUND);
-        let room = MOST_KNOWN.saturating_sub(self.known.len());
-        let more: Vec<u64> = around.difference(&self.known).copied().take(room).collect();
-        self.known.extend(more);
+        let known = &mut self.known.around;
+        let room = MOST_KNOWN.saturating_sub(known.len());
+        let more: Vec<u64> = around.difference(known).copied().take(room).collect();
+        known.extend(more);
     }
 
     fn follow(
@@ -146,14 +149,19 @@ impl Original {
         let of_one_moment: FxHashSet<u64> = state.stack.iter().map(|(page, _)| *page).collect();
         let mut steps = 0..0;
         let has_pages = self.has_pages;
+        let written = &mut self.known.held;
         let mut is_mixed = |window: &Window| {
             steps = steps.end..window.len();
-            let mut written = steps.clone().flat_map(|step| window.accesses(step));
-            !has_pages
-                && written.any(|access| {
-                    let page = access.address.map(|address| address & !(PAGE - 1));
-                    access.write && page.is_some_and(|page| !of_one_moment.contains(&page))
-                })
+            let accesses = steps.clone().flat_map(|step| window.accesses(step));
+            let written_now = accesses.filter(|access| access.write);
+            let mut beyond = false;
+            for page in written_now.filter_map(|access| Some(access.address? & !(PAGE - 1))) {
+                beyond |= !of_one_moment.contains(&page);
+                if written.len() < MOST_KNOWN {
+                    written.insert(page);
+                }
+            }
+            beyond && !has_pages
         };
         let mut mixed = false;
         let round = go_round(replica, STEPS, how.time, |window| {

@@ -7,13 +7,12 @@
 //! proof.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
 use flagfinder_failure::Failure;
 use flagfinder_flags::Ask;
-use flagfinder_replica::{keep, Experiment, Live, Moment, Pages, Source, Unfit, Word};
+use flagfinder_replica::{keep, Experiment, Live, Moment, Pages, Source, Unfit, Wanted, Word};
 use flagfinder_step::{unable, unable_by};
 use serde_json::{json, Value};
 
@@ -79,7 +78,7 @@ pub(crate) fn prove(
                 }
             };
             let held = Cell::new(Duration::ZERO);
-            let known: RefCell<BTreeSet<u64>> = RefCell::default();
+            let known: RefCell<Wanted> = RefCell::default();
             let spins = thread.tid;
             let capture = |tid| {
                 if tid != spins {
@@ -87,15 +86,15 @@ pub(crate) fn prove(
                     return Ok(captured.0);
                 }
                 let known = known.borrow();
-                let captured = live.capture_with(tid, STOPS, Moment::Now, &mut known.iter());
+                let captured = live.capture_with(tid, STOPS, Moment::Now, &known);
                 let captured = captured.map_err(|e| e.to_string())?;
                 held.set(held.get() + captured.pause);
                 Ok(captured.state)
             };
             let learn = |pages: &Pages| {
-                let room = MOST_KNOWN.saturating_sub(known.borrow().len());
-                let used = pages.writable(AROUND).into_iter().take(room);
-                known.borrow_mut().extend(used);
+                let known = &mut known.borrow_mut().held;
+                let room = MOST_KNOWN.saturating_sub(known.len());
+                known.extend(pages.writable(AROUND).into_iter().take(room));
             };
             let process = Process {
                 pid,

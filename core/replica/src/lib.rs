@@ -51,7 +51,7 @@ pub use core_notes::CoreThread;
 pub use core_write::write_core;
 pub use experiment::{Experiment, Outcome, Proof, Unfit, Word};
 pub use kept::{keep, Keeping};
-pub use live::{Live, Moment};
+pub use live::{Live, Moment, Wanted};
 pub use native::{Ran, Watched, MOST_WATCHED};
 pub use pages::Pages;
 pub use replica::{Event, Replica};

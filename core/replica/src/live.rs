@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! A live process as a source.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -40,10 +41,21 @@ pub enum Moment {
     },
 }
 
+/// Pages that a copy should have as they were when its thread stood still.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Read while it stands still: those that change.
+    pub held: BTreeSet<u64>,
+    /// Read before and afterwards; one counts if it is the same both times.
+    pub around: BTreeSet<u64>,
+}
+
 /// What was read of a thread, and for how long it stood still in all.
 pub struct Captured {
     pub state: ThreadState,
     pub pause: Duration,
+    /// Pages that changed around the stop, so that none of them is known.
+    pub changed: Vec<u64>,
 }
 
 /// A live process, with its address space as it was when this was opened.
@@ -90,11 +102,11 @@ impl Live {
         tid: u32,
         patience: Duration,
     ) -> Result<(ThreadState, Duration), Failure> {
-        self.capture_with(tid, patience, Moment::Now, &mut [].iter())
+        self.capture_with(tid, patience, Moment::Now, &Wanted::default())
             .map(|captured| (captured.state, captured.pause))
     }
 
-    /// The same with these pages, as they are at that moment too.
+    /// The same with more pages, as they are at that moment too.
     ///
     /// # Errors
     /// As [`Self::capture`].
@@ -103,36 +115,56 @@ impl Live {
         tid: u32,
         patience: Duration,
         moment: Moment,
-        pages: &mut dyn Iterator<Item = &u64>,
+        wanted: &Wanted,
     ) -> Result<Captured, Failure> {
         let identity = identity(self.pid, tid)
             .map_err(|e| unable_by(format!("Thread {tid} of process {} is gone", self.pid), &e))?;
         // Everything that can be done before is done before the thread stands still.
-        let mut addresses: Vec<u64> = pages.copied().collect();
-        let room = addresses.len() + STACK_PAGES as usize;
-        let mut contents: Vec<Page> = (0..room).map(|_| Box::new([0; PAGE as usize])).collect();
+        let mut addresses: Vec<u64> = wanted.held.iter().copied().collect();
+        let mut contents = blank(addresses.len() + STACK_PAGES as usize);
+        let around: Vec<u64> = wanted.around.difference(&wanted.held).copied().collect();
+        let (mut before, mut after) = (blank(around.len()), blank(around.len()));
+        let was_read = self.read_pages(tid, &around, &mut before);
         let mut pause = Pause::of(tid, patience)?;
         if let Moment::Woken { patience, timed } = moment {
             pause.until_woken(patience, timed)?;
         }
         let mut registers = pause.tracee().registers_before_call()?;
         let extended = extended(tid as i32);
-        addresses.extend(self.stack(registers.rsp));
+        let stack = self.stack(registers.rsp);
+        addresses.extend(stack.filter(|page| !wanted.held.contains(page)));
         let whole = self.read_pages(tid, &addresses, &mut contents);
         let pause = pause.end();
+        let is_read = self.read_pages(tid, &around, &mut after);
         self.begin_anew(&mut registers);
         let extended =
             extended.map_err(|e| unable_by(format!("Vector registers of thread {tid}"), &e))?;
         let read = addresses.into_iter().zip(contents).zip(whole);
+        let mut stack: Vec<(u64, Page)> = read
+            .filter_map(|(page, whole)| whole.then_some(page))
+            .collect();
+        let mut changed = Vec::new();
+        let both = was_read.into_iter().zip(is_read).map(|(was, is)| was && is);
+        for (((address, before), after), whole) in
+            around.into_iter().zip(before).zip(after).zip(both)
+        {
+            match whole {
+                true if before == after => stack.push((address, after)),
+                true => changed.push(address),
+                false => {}
+            }
+        }
         let state = ThreadState {
             registers,
             extended,
-            stack: read
-                .filter_map(|(page, whole)| whole.then_some(page))
-                .collect(),
+            stack,
             identity,
         };
-        Ok(Captured { state, pause })
+        Ok(Captured {
+            state,
+            pause,
+            changed,
+        })
     }
 
     /// A call with a time limit that was interrupted before goes on as `restart_syscall`, of which
@@ -196,6 +228,10 @@ impl Live {
         }
         whole
     }
+}
+
+fn blank(pages: usize) -> Vec<Page> {
+    (0..pages).map(|_| Box::new([0; PAGE as usize])).collect()
 }
 
 impl Source for Live {

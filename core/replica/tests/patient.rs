@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! Copies of a real thread: a small C program, compiled here, that spins on a word.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_replica::{
     go_round, Event, Experiment, Halt, Live, Moment, Outcome, Pages, Proof, Ran, Replica, Supposed,
-    Supposition, ThreadState, Unfit, Watched, Word,
+    Supposition, ThreadState, Unfit, Wanted, Watched, Word,
 };
 
 const TIME: Duration = Duration::from_secs(60);
@@ -85,10 +84,10 @@ impl Patient {
     /// Pages that a copy of it used before are of the moment of the registers, so that nothing the
     /// program wrote since is among them.
     fn look(&self) -> (Live, ThreadState) {
-        let mut known = BTreeSet::new();
+        let mut known = Wanted::default();
         loop {
             let live = Live::open(self.pid()).expect("readable");
-            let captured = live.capture_with(self.pid(), TIME, Moment::Now, &mut known.iter());
+            let captured = live.capture_with(self.pid(), TIME, Moment::Now, &known);
             let state = captured.expect("stops").state;
             let pages = Pages::new(&live);
             let looked = Experiment::prepare(&pages, &state, &[], TIME).expect("a process");
@@ -98,10 +97,10 @@ impl Patient {
             };
             let used = pages.writable(AROUND);
             drop(pages);
-            if is_loop && used.is_subset(&known) {
+            if is_loop && used.is_subset(&known.held) {
                 return (live, state);
             }
-            known.extend(used);
+            known.held.extend(used);
             std::thread::sleep(Duration::from_millis(10));
         }
     }
