@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Copies of a real thread: a small C program, compiled here, that spins on a word.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_replica::{
     go_round, Event, Experiment, Halt, Live, Moment, Outcome, Pages, Proof, Ran, Replica, Supposed,
-    Supposition, ThreadState, Unfit, Wanted, Watched, Word,
+    Supposition, ThreadState, Unfit, Wanted, Watched, Word, PAGE,
 };
 
 const TIME: Duration = Duration::from_secs(60);
@@ -306,6 +307,34 @@ fn copies_do_not_share_memory() {
         u32::from_le_bytes(bytes)
     };
     assert_eq!((value(&mut first), value(&mut second)), (3, 4));
+}
+
+#[test]
+fn a_page_that_changes_around_the_stop_is_not_taken_for_that_moments() {
+    let capture = |patient: &Patient, wanted: &Wanted| {
+        let page = patient.words[2] & !(PAGE - 1);
+        let live = Live::open(patient.pid()).expect("readable");
+        let captured = live.capture_with(patient.pid(), TIME, Moment::Now, wanted);
+        let captured = captured.expect("stops");
+        let is_there = captured.state.stack.iter().any(|(at, _)| *at == page);
+        assert_ne!(is_there, captured.changed == [page]);
+        is_there
+    };
+    let pages = |patient: &Patient| BTreeSet::from([patient.words[2] & !(PAGE - 1)]);
+    let (waits, counts) = (Patient::start("yield"), Patient::start("counts"));
+    let around = |patient: &Patient| Wanted {
+        around: pages(patient),
+        ..Wanted::default()
+    };
+    let held = Wanted {
+        held: pages(&counts),
+        around: pages(&counts),
+    };
+    // Between two looks at a thread that waits for a processor nothing changes.
+    while capture(&counts, &around(&counts)) {
+        assert!(capture(&waits, &around(&waits)));
+        assert!(capture(&counts, &held));
+    }
 }
 
 /// What the blocked thread does to its first word if this happens, within `time`.

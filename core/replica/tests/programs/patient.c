@@ -240,6 +240,10 @@ static void work_for_ever(void) {
     for (;;) work++;
 }
 
+static void count_for_ever(void) {
+    for (;;) follows++;
+}
+
 int main(int count, char **arguments) {
     const char *way = count > 1 ? arguments[1] : "";
     FILE *empty = tmpfile();
@@ -270,6 +274,7 @@ int main(int count, char **arguments) {
     if (strcmp(way, "polls") == 0) write_after_poll();
     if (strcmp(way, "opens") == 0) write_after_open();
     if (strcmp(way, "computes") == 0) work_for_ever();
+    if (strcmp(way, "counts") == 0) count_for_ever();
     puts("left");
     return 0;
 }
