@@ -20,6 +20,7 @@ use serde_json::{json, Value};
 
 use crate::copied::look_at_copy_of;
 use crate::look::{look, Finding, WALL};
+use crate::pick::Told;
 use flagfinder_waits::proc;
 
 /// How often the threads that run are looked for.
@@ -135,9 +136,10 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Looks at a copy of each of these threads, all at the same time. `ends` is asked meanwhile:
-    /// does the program's own code tell that the thread's loop comes to an end by itself? No more
-    /// is then asked of its copy.
+    /// Looks at a copy of each of these threads, all at the same time. `told` is asked meanwhile,
+    /// what the program's own code tells. Where that is that the thread's loop comes to an end by
+    /// itself, no more is asked of its copy; where it is what the loop waits for, the copy only
+    /// has to show where that lies.
     ///
     /// # Errors
     /// When the system gives no process.
@@ -146,7 +148,7 @@ impl Copies {
         threads: &[(u32, String)],
         budget: Duration,
         names: &Names,
-        ends: &dyn Fn(u32) -> bool,
+        told: &dyn Fn(u32) -> Option<Told>,
     ) -> Result<Copies, Failure> {
         let start = |(tid, name): &(u32, String)| {
             let title = format!("ff-step: looks at a copy of thread {tid} of process {pid}");
@@ -161,13 +163,16 @@ impl Copies {
         let helpers: Vec<(u32, Helper)> =
             threads.iter().map(start).collect::<Result<_, Failure>>()?;
         let patience = WALL + budget * 2 + PATIENCE;
-        let ending: Vec<u32> = threads
-            .iter()
-            .map(|(tid, _)| *tid)
-            .filter(|tid| ends(*tid))
-            .collect();
-        for (_, helper) in helpers.iter().filter(|(tid, _)| ending.contains(tid)) {
-            helper.ask_to_end();
+        let mut ending = Vec::new();
+        for (tid, helper) in &helpers {
+            match told(*tid) {
+                Some(Told::Ends) => {
+                    ending.push(*tid);
+                    helper.ask_to_end();
+                }
+                Some(Told::Known) => helper.ask_to_hurry(),
+                None => {}
+            }
         }
         let (mut copies, mut moved) = (Copies::default(), None);
         for (tid, helper) in helpers {

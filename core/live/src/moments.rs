@@ -17,7 +17,7 @@ use flagfinder_failure::Failure;
 use flagfinder_flags::{has_flag, Flag, Report, Verdict};
 use flagfinder_machine::Window;
 use flagfinder_replica::{Live, Moment, Pages, Word};
-use flagfinder_step::is_abandoned;
+use flagfinder_step::{is_abandoned, is_hurried};
 
 use crate::memory::{refused, Memory};
 use crate::original::{takes_input, How, Original, TAKES};
@@ -27,6 +27,8 @@ use crate::turns::{given, waits_again};
 /// So many copies have to agree; if the time is over, so many have to agree on a word.
 const ENOUGH: usize = 3;
 const LEAST: usize = 2;
+/// Where the program's own code tells what its loop waits for, one shows where that lies.
+const OF_KNOWN: usize = 1;
 /// Time for all copies, for one of them, and until the thread is woken.
 const TIME: Duration = Duration::from_millis(1000);
 const EACH: Duration = Duration::from_millis(300);
@@ -75,7 +77,7 @@ pub fn look(
     let mut windows = Vec::new();
     let mut missing = String::from("no copy was made");
     for number in 0..MOST {
-        if seen.len() == ENOUGH || begin.elapsed() > TIME || is_abandoned() {
+        if seen.len() >= most(ENOUGH) || begin.elapsed() > TIME || is_abandoned() {
             break;
         }
         let pages = Pages::new(&live);
@@ -133,7 +135,7 @@ pub fn look(
         seen.push(agreed);
     }
     let polls = seen.iter().any(|agreed| has_flag(&agreed.report));
-    if seen.is_empty() || (polls && seen.len() < LEAST) {
+    if seen.is_empty() || (polls && seen.len() < most(LEAST)) {
         return Ok(Err(missing));
     }
     let elsewhere = original.places.mostly_elsewhere(&windows, &live);
@@ -180,6 +182,13 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
         report,
         steps,
         why: format!("its copies of {copies} moments {what}; others change what it reads beside"),
+    }
+}
+
+fn most(copies: usize) -> usize {
+    match is_hurried() {
+        true => copies.min(OF_KNOWN),
+        false => copies,
     }
 }
 

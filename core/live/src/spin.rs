@@ -143,10 +143,7 @@ pub fn spin(
     let named: Vec<(u32, String)> = chosen.iter().map(named).collect();
     let copies = match options.in_place {
         true => Copies::default(),
-        false => {
-            let ends = |tid| by_program(tid) == Some(Told::Ends);
-            Copies::look(pid, &named, options.budget, &names, &ends)?
-        }
+        false => Copies::look(pid, &named, options.budget, &names, &by_program)?,
     };
     for (activity, way) in &mut threads {
         if copies.failed.contains(&activity.tid) && pick::gets_nothing(activity) {

@@ -24,12 +24,20 @@ static PARENT: AtomicI32 = AtomicI32::new(0);
 /// How long a blocking call may take before it is interrupted.
 const TICK: Duration = Duration::from_millis(10);
 static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
+static ASKED_TO_HURRY: AtomicBool = AtomicBool::new(false);
+/// Asks to hurry. One that comes before its handler is there is ignored.
+const HURRY: i32 = libc::SIGURG;
 
 /// Nobody waits for the result any more.
 pub fn is_abandoned() -> bool {
     let parent = PARENT.load(Ordering::Relaxed);
     // SAFETY: getppid cannot fail.
     ASKED_TO_END.load(Ordering::Relaxed) || (parent != 0 && unsafe { libc::getppid() } != parent)
+}
+
+/// Whoever waits for the result needs less of it than it was to be.
+pub fn is_hurried() -> bool {
+    ASKED_TO_HURRY.load(Ordering::Relaxed)
 }
 
 /// A timer breaks blocking calls of this process.
@@ -41,6 +49,10 @@ extern "C" fn on_tick(_number: i32) {}
 
 extern "C" fn on_signal(_number: i32) {
     ASKED_TO_END.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn on_hurry(_number: i32) {
+    ASKED_TO_HURRY.store(true, Ordering::Relaxed);
 }
 
 /// A child process that works for this one.
@@ -98,6 +110,12 @@ impl Helper {
     pub fn ask_to_end(&self) {
         // SAFETY: our own child, not yet waited for.
         unsafe { libc::kill(self.pid, libc::SIGTERM) };
+    }
+
+    /// Tells the helper that less is enough; what that is, the work knows.
+    pub fn ask_to_hurry(&self) {
+        // SAFETY: as above.
+        unsafe { libc::kill(self.pid, HURRY) };
     }
 
     /// What the work returned. After `patience` the helper is asked to let go and end.
@@ -172,6 +190,8 @@ fn become_helper(title: &str, parent: i32) {
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
             libc::signal(signal, handler);
         }
+        let handler = on_hurry as extern "C" fn(i32) as libc::sighandler_t;
+        libc::signal(HURRY, handler);
         let mut tick: libc::sigaction = std::mem::zeroed();
         tick.sa_sigaction = on_tick as extern "C" fn(i32) as libc::sighandler_t;
         libc::sigaction(libc::SIGALRM, &tick, std::ptr::null_mut());

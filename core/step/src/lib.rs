@@ -23,7 +23,7 @@ mod stepper;
 pub use builder::{ReadMemory, WindowBuilder};
 pub use entry::Entry;
 pub use error::{unable, unable_by};
-pub use helper::{is_abandoned, Helper};
+pub use helper::{is_abandoned, is_hurried, Helper};
 pub use pause::Pause;
 pub use pin::{places, Pin};
 pub use ptrace::Tracee;
