@@ -65,17 +65,16 @@ def draw_terminal(command: list[str], shown: str, picture: Path) -> None:
 
 def draw_page(page: Path, picture: Path) -> None:
     """The first screen of a page."""
-    size = ",".join(map(str, PAGE))
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        f"--window-size={size}",
-    ]
+    options = "--headless --no-sandbox --disable-gpu --hide-scrollbars --window-size={},{}"
     profile = f"--user-data-dir={page.parent}/profile"
     quiet = subprocess.DEVNULL
-    command = ["chromium", *options, profile, f"--screenshot={picture}", page.as_uri()]
+    command = [
+        "chromium",
+        *options.format(*PAGE).split(),
+        profile,
+        f"--screenshot={picture}",
+        page.as_uri(),
+    ]
     subprocess.run(command, check=True, stdout=quiet, stderr=quiet, timeout=60)
 
 

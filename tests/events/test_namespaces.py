@@ -51,13 +51,10 @@ def test_threads_are_told_by_the_ids_that_they_see(recorder: Recorder, inside: l
     assert {waker for waker, context, _ in found if context == "task"} == {recorded.roles["waker"]}
     summary = json.loads(flagfinder("events", "info", "--json", recorded.path).stdout)
     assert summary["different_stacks"] > 0, "code was found in /proc by this id"
-    lines = flagfinder(
-        "events", "dump", recorded.path, "--tid", recorded.roles["waker"]
-    ).stdout.splitlines()
-    last = max(n for n, line in enumerate(lines) if f" exit {recorded.roles['waker']} " in line)
-    assert any(f" switch {recorded.roles['waker']} " in line for line in lines[last:]), (
-        "its last switch has its id"
-    )
+    waker = recorded.roles["waker"]
+    lines = flagfinder("events", "dump", recorded.path, "--tid", waker).stdout.splitlines()
+    last = max(n for n, line in enumerate(lines) if f" exit {waker} " in line)
+    assert any(f" switch {waker} " in line for line in lines[last:]), "its last switch has its id"
 
 
 def record_while(path: Path, inside: list[str], pid: int) -> str:
@@ -106,5 +103,5 @@ def test_a_waker_outside_is_told_apart(inside: list[str], tmp_path: Path) -> Non
     text = flagfinder("events", "dump", path, "--limit", 100000).stdout
     wakers = {int(waker) for waker in re.findall(rf"waking {pid} by (\d+) task", text)}
     assert any(waker >= ELSEWHERE for waker in wakers), text[-2000:]
-    if (Path("/proc/self/ns/pid").readlink().name) == "pid:[4026531836]":
+    if Path("/proc/self/ns/pid").readlink().name == "pid:[4026531836]":
         assert ELSEWHERE + os.getpid() in wakers
