@@ -72,7 +72,9 @@ def asked_in_code(pids: Sequence[int]) -> tuple[list[AskedFields], list[str]]:
 
     def in_python(pid: int) -> list[AskedFields]:
         try:
-            return asked_in_python(pid)
+            asked, more = asked_in_python(pid)
+            notes.extend(more)
+            return asked
         except UnreadableError as error:
             if Path(f"/proc/{pid}").exists():
                 notes.append(f"no Python code of process {pid} could be read: {error}")

@@ -90,7 +90,8 @@ class AskedOfFields(TypedDict):
 
 class AskedFields(TypedDict):
     """What a thread asks in its loop, or ``blocks`` in; ``nobody`` says why no thread is in
-    ``owed``. ``tells_all``: the machine's code need not be looked at.
+    ``owed``. Of a thread that blocks it is empty, unless a task of its event loop is told of.
+    ``tells_all``: the machine's code need not be looked at.
     """
 
     tid: int

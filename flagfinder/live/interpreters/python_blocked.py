@@ -76,6 +76,21 @@ def blocked(
     )
 
 
+def awaited(frame: PythonFrame, sources: Sources) -> str | None:
+    """What a suspended coroutine awaits at its line; None where the source does not tell."""
+    scope = _scope(frame, sources)
+    for node in within(scope) if scope is not None else ():
+        if isinstance(node, ast.Await) and _is_at(node, frame.line):
+            return ast.unparse(node)
+        if isinstance(node, ast.AsyncFor) and _is_at(node.iter, frame.line):
+            return f"async for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
+        if isinstance(node, ast.AsyncWith):
+            for item in node.items:
+                if _is_at(item.context_expr, frame.line):
+                    return f"async with {ast.unparse(item.context_expr)}"
+    return None
+
+
 def is_library(file: str) -> bool:
     """Whether Python's own library has the file."""
     return bool(_LIBRARY.search(file))

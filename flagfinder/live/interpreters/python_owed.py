@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flagfinder.live.interpreters.asyncio_owed import loop_waits
 from flagfinder.live.interpreters.python import (
     PythonCode,
     PythonFrame,
@@ -50,14 +51,30 @@ class _Place:
     file: str
 
 
-def asked_in_python(pid: int) -> list[AskedFields]:
-    """What threads of process ``pid`` ask. Raises UnreadableError where no Python can be read."""
+def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
+    """What threads of process ``pid`` ask, and notes on tasks of their event loops. Raises
+    UnreadableError where no Python can be read.
+    """
     try:
         tids = {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
     except OSError:
-        return []
-    codes = read_python(pid, tids)
-    return asked_of(codes, Sources(pid))
+        return [], []
+    codes, sources = read_python(pid, tids), Sources(pid)
+    loops = loop_waits(pid, codes, sources)
+    asked = [one for one in asked_of(codes, sources) if one["tid"] not in loops]
+    asked += [
+        {
+            "tid": tid,
+            "name": wait.name,
+            "owed": [],
+            "nobody": wait.nobody,
+            "blocks": True,
+            "tells_all": False,
+        }
+        for tid, wait in loops.items()
+        if wait.name is not None
+    ]
+    return asked, [note for wait in loops.values() for note in wait.notes]
 
 
 def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFields]:

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""What the tasks of an event loop wait for, and which of them is to end it.
+
+In: the Python code of all threads, and a process. Out: for each thread that runs an event loop of
+asyncio, the wait that keeps it, where that can only be ended by another task of the loop (an event,
+a queue, a lock, a future); and notes on the others. A loop in which some task waits for a
+descriptor or for a time may go on by itself: there the engine tells whose turn it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from flagfinder.live.interpreters.asyncio_tasks import Task, tasks_of
+from flagfinder.live.interpreters.py_spy import SeenStack, UnreadableError, look
+from flagfinder.live.interpreters.python import PythonCode, PythonFrame
+from flagfinder.live.interpreters.python_blocked import awaited, blocked, is_library
+from flagfinder.live.interpreters.python_sources import Sources
+
+_LOOP = re.compile(r"/asyncio/(base_events|runners)\.py$")
+_TASK = re.compile(r"^<_asyncio\.Task at ")
+# Files of the library whose waits only code of the same loop ends.
+_WITHIN = re.compile(r"/asyncio/(locks|queues)\.py$")
+# And of waits for other tasks. Two of their functions have a time limit.
+_JOINS = re.compile(r"/asyncio/(tasks|taskgroups)\.py$")
+_LIMITED = ("sleep", "wait_for")
+_PATIENCE = 2.0  # s
+_MOST_TOLD = 4
+
+
+@dataclass(frozen=True)
+class LoopWait:
+    """What a thread's event loop waits for. ``name``: the statement of the task that keeps it;
+    None where the loop may go on by itself. ``nobody``: why nobody ends it. ``notes`` tell of the
+    other tasks.
+    """
+
+    name: str | None
+    nobody: str
+    notes: tuple[str, ...]
+
+
+def loop_waits(pid: int, codes: Mapping[int, PythonCode], sources: Sources) -> dict[int, LoopWait]:
+    """By thread, for those that run an event loop whose tasks can be read."""
+    loops = [
+        tid for tid, code in codes.items() if any(_LOOP.search(frame.file) for frame in code.frames)
+    ]
+    if not loops:
+        return {}
+    try:
+        seen = look(pid, timeout=_PATIENCE)
+        known = {tid: _task(seen[tid]) for tid in loops if tid in seen}
+        read = {tid: tasks_of(pid, task) for tid, task in known.items() if task is not None}
+    except (OSError, UnreadableError):
+        return {}
+    found = {
+        tid: loop_wait(known[tid] or 0, [task for task in tasks if task.frames], sources)
+        for tid, tasks in read.items()
+    }
+    return {tid: wait for tid, wait in found.items() if wait is not None}
+
+
+def _task(stack: SeenStack) -> int | None:
+    """The task that the loop is to run until it is done."""
+    for frame in stack.frames:
+        for text, address in frame.locals.values():
+            if _TASK.match(text):
+                return address
+    return None
+
+
+def loop_wait(main: int, tasks: Sequence[Task], sources: Sources) -> LoopWait | None:
+    """The same, given the tasks; ``main`` is the address of the one that ends the loop."""
+    by_address = {task.address: task for task in tasks}
+    first = by_address.get(main)
+    if first is None:
+        return None
+    tasks = [task for task in tasks if task.loop == first.loop]
+    # A task that awaits another, or several that were gathered, waits for what those wait for.
+    leaves = [task for task in tasks if task.waits_for == "Future" and not _joins(task)]
+    chain = list(_chain(first, by_address))
+    last = chain[-1]
+    within = [task for task in leaves if _is_within(task)]
+    is_stuck = bool(within) and len(within) == len(leaves)
+    stuck = last if _is_within(last) else within[0] if is_stuck else None
+    others = [task for task in leaves if task is not stuck and _own(task) is not None]
+    notes = [_told(task, sources) for task in others]
+    if len(notes) > _MOST_TOLD:
+        notes = [*notes[:_MOST_TOLD], f"{len(notes) - _MOST_TOLD} more tasks wait"]
+    if stuck is None:
+        return LoopWait(None, "", tuple(notes))
+    nobody = _owed(stuck, tasks, sources) or _why_nobody(len(tasks) - 1, is_stuck=is_stuck)
+    return LoopWait(_statement(stuck, sources), nobody, tuple(notes))
+
+
+def _chain(task: Task, tasks: Mapping[int, Task]) -> Iterator[Task]:
+    passed = set()
+    while task.address not in passed:
+        passed.add(task.address)
+        yield task
+        task = tasks.get(task.waiter, task)
+
+
+def _is_within(task: Task) -> bool:
+    """It waits for what only code of its loop does: it awaits a lock or the like of the library, or
+    a bare future.
+    """
+    if task.waits_for != "Future":
+        return False
+    innermost = task.frames[0]
+    return bool(_WITHIN.search(innermost.file)) or not is_library(innermost.file)
+
+
+def _joins(task: Task) -> bool:
+    innermost = task.frames[0]
+    return bool(_JOINS.search(innermost.file)) and innermost.function not in _LIMITED
+
+
+def _told(task: Task, sources: Sources) -> str:
+    name = f"task {task.name} " if task.name else "a task "
+    does = "sleeps" if task.frames[0].function == "sleep" else "waits"
+    return f"{name}{does} in {_statement(task, sources)}"
+
+
+def _statement(task: Task, sources: Sources) -> str:
+    """The expression that a task awaits in the program's own code, and where it stands."""
+    own = _own(task) or task.frames[-1]
+    text = awaited(own, sources)
+    place = f"{own.function} at {own.file.rpartition('/')[2]}:{own.line}"
+    return f"`{text}` ({place})" if text is not None else place
+
+
+def _own(task: Task) -> PythonFrame | None:
+    """The innermost frame of the program's own code."""
+    return next((frame for frame in task.frames if not is_library(frame.file)), None)
+
+
+def _owed(stuck: Task, tasks: Sequence[Task], sources: Sources) -> str | None:
+    """Which task is to end the wait, and what keeps that."""
+    frames = {task.address: task.frames for task in tasks}
+    what = blocked(stuck.address, frames, sources)
+    for address, answer in (what.owed if what is not None else {}).items():
+        other = next(task for task in tasks if task.address == address)
+        return f"{_told(other, sources)}, and {answer}"
+    return None
+
+
+def _why_nobody(others: int, *, is_stuck: bool) -> str:
+    if others == 0:
+        return "its event loop has no other task"
+    if is_stuck:
+        return (
+            f"its event loop has {others} more tasks, and none goes on: they wait for each other, "
+            "or for events, queues and locks"
+        )
+    return f"none of the {others} other tasks of its event loop is known to end that"

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""Tasks of an event loop, as memory has them, and what they wait for."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from flagfinder.live.interpreters.asyncio_owed import LoopWait, loop_wait
+from flagfinder.live.interpreters.asyncio_tasks import Task, line_at, tasks_of
+from flagfinder.live.interpreters.python import PythonFrame
+from flagfinder.live.interpreters.python_sources import Sources
+
+PROGRAM = """\
+async def main(stop):
+    await stop.wait()
+async def sets(stop):
+    await asyncio.sleep(9)
+    stop.set()
+async def takes(jobs):
+    await jobs.get()
+"""
+LOCKS, TASKS = "/usr/lib/python3.11/asyncio/locks.py", "/usr/lib/python3.11/asyncio/tasks.py"
+
+
+class _One(Sources):
+    """One file, whichever is asked for."""
+
+    def __init__(self) -> None:
+        pass
+
+    def tree(self, file: str) -> ast.Module | None:
+        return ast.parse(PROGRAM) if file == "/srv/app.py" else None
+
+
+def task(address: int, *frames: PythonFrame, waits_for: str = "Future", waiter: int = 1) -> Task:
+    return Task(address, 7, f"T{address}", frames, waiter, waits_for)
+
+
+def own(function: str, line: int) -> PythonFrame:
+    return PythonFrame(function, "/srv/app.py", line)
+
+
+WAITS = task(100, PythonFrame("Event.wait", LOCKS, 213), own("main", 2))
+SETS = task(200, PythonFrame("sleep", TASKS, 639), own("sets", 4))
+TAKES = task(300, PythonFrame("Queue.get", LOCKS.replace("locks", "queues"), 158), own("takes", 7))
+GATHERS = task(400, own("main", 2), waits_for="_GatheringFuture")
+JOINS = task(500, own("main", 2), waits_for="Task", waiter=300)
+
+
+def wait(*tasks: Task) -> LoopWait:
+    """What the first of these tasks keeps its loop waiting for."""
+    found = loop_wait(tasks[0].address, tasks, _One())
+    assert found is not None
+    return found
+
+
+def test_the_task_that_is_to_end_the_wait_is_told_with_what_keeps_it() -> None:
+    found = wait(WAITS, SETS)
+    assert found.name == "`await stop.wait()` (main at app.py:2)"
+    assert found.nobody.startswith(
+        "task T200 sleeps in `await asyncio.sleep(9)` (sets at app.py:4)"
+    )
+    assert found.nobody.endswith("its function sets comes to `stop.set()`")
+
+
+def test_a_loop_in_which_a_task_sleeps_may_go_on() -> None:
+    found = wait(GATHERS, TAKES, SETS)
+    assert found.name is None
+    assert found.notes[0] == "task T300 waits in `await jobs.get()` (takes at app.py:7)"
+
+
+def test_a_loop_in_which_all_tasks_wait_for_each_other_is_stuck() -> None:
+    found = wait(GATHERS, TAKES)
+    assert found.name == "`await jobs.get()` (takes at app.py:7)"
+    assert "none goes on" in found.nobody
+
+
+def test_a_task_that_awaits_another_waits_for_what_that_waits_for() -> None:
+    assert wait(JOINS, TAKES, SETS).name == "`await jobs.get()` (takes at app.py:7)"
+
+
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes(constant)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tables of locations are of 3.11 and later")
+@pytest.mark.parametrize("module", ["ast", "argparse", "asyncio.base_events", "inspect"])
+def test_lines_are_those_that_python_gives(module: str) -> None:
+    file = __import__(module, fromlist=["x"]).__file__
+    with open(file, encoding="utf-8") as source:  # noqa: PTH123
+        whole = compile(source.read(), file, "exec")
+    for code in codes(whole):
+        lines = [line for line, *_ in code.co_positions()]
+        found = [
+            line_at(code.co_linetable, code.co_firstlineno, unit) for unit in range(len(lines))
+        ]
+        assert found == lines, code.co_qualname
+
+
+@pytest.mark.skipif(
+    not (3, 11) <= sys.version_info < (3, 14), reason="frames of 3.11 to 3.13 are known"
+)
+def test_tasks_are_read_from_memory() -> None:
+    async def inner(event: asyncio.Event) -> None:
+        await event.wait()
+
+    async def outer(event: asyncio.Event) -> None:
+        await inner(event)
+
+    async def main() -> list[Task]:
+        event = asyncio.Event()
+        waits = asyncio.create_task(outer(event), name="one")
+        joins = asyncio.create_task(asyncio.wait_for(waits, 60), name="two")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        found = tasks_of(os.getpid(), id(waits))
+        event.set()
+        await joins
+        return [task for task in found if task.address in (id(waits), id(joins))]
+
+    found = {task.address: task for task in asyncio.run(main())}
+    one, two = sorted(found.values(), key=lambda task: len(task.frames), reverse=True)
+    first = asyncio.locks.Event.wait.__code__.co_firstlineno
+    assert [frame.function.rpartition(".")[2] for frame in one.frames] == ["wait", "inner", "outer"]
+    assert one.frames[0].line > first and one.frames[0].file == asyncio.locks.__file__
+    assert one.waits_for == "Future"
+    assert two.frames[0].function == "wait_for"
