@@ -3,6 +3,7 @@
 
 use super::obstacle::{End, Weight};
 use super::report::{Known, Link, Node, Root, RootKind};
+use super::undecided::{idles, several};
 
 /// What following a thread led to.
 #[derive(Clone, Debug)]
@@ -57,8 +58,8 @@ impl Chosen {
 /// One way to go on from a thread: a link, and what follows it.
 #[derive(Clone, Debug)]
 pub struct Way {
-    links: Vec<Link>,
-    outcome: Outcome,
+    pub(super) links: Vec<Link>,
+    pub(super) outcome: Outcome,
     known: Known,
     by_elimination: bool,
 }
@@ -88,7 +89,8 @@ impl Way {
         }
     }
 
-    fn weight(&self) -> Option<Weight> {
+    /// `None`: it leads nowhere.
+    pub(super) fn weight(&self) -> Option<Weight> {
         match &self.outcome {
             Outcome::Root(_, weight) => Some(*weight),
             Outcome::Circle { .. } if self.known != Known::Assumed => Some(Weight::Circle),
@@ -159,6 +161,11 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         return nobody(ways.clone(), node, at, nested);
     };
     let is_blind = best == Weight::Idle && surest == Some(Known::Assumed);
+    if best == Weight::Idle && !agree {
+        if let Some(idles) = idles(&top, node) {
+            return idles;
+        }
+    }
     if agree && !is_blind {
         return (*shortest).clone().chosen();
     }
@@ -170,43 +177,6 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     let is_open = |way: &&Way| !way.leads_on() && (!is_blind || way.blocked_in().is_none());
     let open = ways.iter().filter(is_open).count();
     several(shortest, &roots, blocked, node, open)
-}
-
-/// More than one thing explains as much: none is blamed. `blocked`: threads that lead on to nobody,
-/// and what they wait for; `open`: how many more there are.
-fn several(way: &Way, roots: &[Root], blocked: Vec<String>, node: &Node, open: usize) -> Chosen {
-    let mut link = way.links[0].clone();
-    link.owed_by = None;
-    link.known = Known::Assumed;
-    let count = roots.len() + blocked.len() + open;
-    let roots = roots.iter().map(|root| match (root.pid, root.tid) {
-        (Some(_), Some(tid)) => format!("thread {tid} ({}): {}", root.name, root.what),
-        _ => root.what.clone(),
-    });
-    let mut texts: Vec<String> = blocked.into_iter().chain(roots).collect();
-    texts.dedup();
-    let shown = texts.len().min(3);
-    let more = texts.len() - shown + open;
-    let told = texts[..shown].join("; ");
-    let mut what = match count {
-        1 => format!("nothing says who owes it; the only one left that could: {told}"),
-        count => format!("nothing says which of {count} owes it; one of them: {told}"),
-    };
-    if more > 0 {
-        what += &format!("; and {more} more");
-    }
-    link.reason.clone_from(&what);
-    let root = Root {
-        kind: RootKind::Unknown,
-        pid: Some(node.pid),
-        tid: Some(node.tid),
-        name: node.name.clone(),
-        what,
-    };
-    Chosen {
-        links: vec![link],
-        outcome: Outcome::Root(root, Weight::Unknown),
-    }
 }
 
 /// No way leads on.
@@ -402,6 +372,28 @@ mod tests {
             (RootKind::Unknown, Some(1))
         );
         assert!(chosen.links[0].owed_by.is_none());
+    }
+
+    #[test]
+    fn a_server_that_listens_at_several_addresses_is_idle() {
+        let listens = |kind, what: &str| {
+            let mut way = way(1, Known::Seen, ends(1, End::idle(kind, what)));
+            way.links[0].owed_by = None;
+            way
+        };
+        let ways = vec![
+            listens(RootKind::Timer, "the call is limited in time"),
+            listens(RootKind::Input, "no client has connected to A"),
+            listens(RootKind::Input, "no client has connected to B"),
+        ];
+        let chosen = choose(ways, &node(1), 0, false);
+        let told = "no client has connected to A; no client has connected to B";
+        assert_eq!(
+            (root(&chosen).kind, &*root(&chosen).what),
+            (RootKind::Input, told)
+        );
+        let idles = matches!(chosen.outcome, Outcome::Root(_, Weight::Idle));
+        assert!(idles, "that it waits is no fault");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod sockets;
 mod stopped;
 mod story;
 mod terminal;
+mod undecided;
 mod vm_structs;
 mod walk;
 
