@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Files that a copy opens. We open a regular file that is there, only to read it, and give its
 //! content to the copy; the process notices nothing of that. The same goes for what the kernel
-//! tells in /proc of processes and of the machine. Every other open halts the copy, or is
+//! tells in /proc of that process and of the machine. Every other open halts the copy, or is
 //! supposed to succeed (`suppose.rs`). So does what the copy would write.
 
 use std::ffi::{CStr, CString};
@@ -175,18 +175,15 @@ fn may_write(path: &str) -> bool {
     asked == 0
 }
 
-/// Where we read what `path` tells the process of itself, of another process that it may look
-/// after, or of the machine.
+/// Where we read what `path` tells the process of itself or of the machine.
 fn in_proc(pid: u32, path: &CStr) -> Option<String> {
     let rest = path.to_str().ok()?.strip_prefix("/proc/")?;
     if OF_MACHINE.contains(&rest) {
         return Some(format!("/proc/{rest}"));
     }
     let (who, name) = rest.split_once('/')?;
-    let other = || who.parse::<u32>().ok();
-    let of = if who == "self" { Some(pid) } else { other() };
-    let of = of.filter(|_| OF_PROCESS.contains(&name))?;
-    Some(format!("/proc/{of}/{name}"))
+    let is_own = who == "self" || who == pid.to_string();
+    (is_own && OF_PROCESS.contains(&name)).then(|| format!("/proc/{pid}/{name}"))
 }
 
 #[cfg(test)]
@@ -194,15 +191,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_reads_of_processes_and_of_the_machine() {
+    fn a_process_reads_of_itself_and_of_the_machine() {
         let place = |path: &CStr| in_proc(7, path);
         assert_eq!(place(c"/proc/self/stat").as_deref(), Some("/proc/7/stat"));
         assert_eq!(place(c"/proc/7/status").as_deref(), Some("/proc/7/status"));
         assert_eq!(place(c"/proc/meminfo").as_deref(), Some("/proc/meminfo"));
-        assert_eq!(place(c"/proc/1/stat").as_deref(), Some("/proc/1/stat"));
         for other in [
-            c"/proc/1/environ",
-            c"/proc/-1/stat",
+            c"/proc/1/stat",
             c"/proc/self/../1/stat",
             c"/proc/self/mem",
             c"/proc/kmsg",

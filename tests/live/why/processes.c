@@ -59,8 +59,7 @@ static void open_file_lock(const char *folder)
     lock_record(file(folder, "records"), F_OFD_SETLKW);
 }
 
-/* Asks for the record lock again and again, and opens the file for it each time, as dpkg does. It
- * asks, too, who has the lock. */
+/* Asks for the record lock again and again, and opens the file for it each time. */
 static void asks_file_lock(const char *folder)
 {
     pid_t holder = fork();
@@ -74,9 +73,6 @@ static void asks_file_lock(const char *folder)
     for (;;) {
         int fd = file(folder, "records");
         if (fcntl(fd, F_SETLK, &whole) == 0)
-            exit(6);
-        struct flock holds = whole;
-        if (fcntl(fd, F_GETLK, &holds) != 0 || holds.l_pid == 0)
             exit(6);
         close(fd);
         usleep(400000);

@@ -36,6 +36,7 @@ mod terminal;
 mod undecided;
 mod vm_structs;
 mod walk;
+mod way;
 
 use std::path::Path;
 use std::rc::Rc;

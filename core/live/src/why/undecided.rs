@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! What is said of a thread whose wait several things may end, none of which explains more.
 
-use super::choose::{Chosen, Outcome, Way};
-use super::obstacle::Weight;
+use super::obstacle::{End, Weight};
 use super::report::{Known, Node, Root, RootKind};
+use super::way::{close, Chosen, Outcome, Way};
 
 /// The thread waits for whatever comes at any of these, as a server does that listens at several
 /// addresses. `None`: not all of them end at the thread itself.
@@ -85,5 +85,54 @@ pub(super) fn several(
     Chosen {
         links: vec![link],
         outcome: Outcome::Root(root, Weight::Unknown),
+    }
+}
+
+/// No way leads on.
+pub(super) fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
+    let place = |way: &Way| match way.outcome {
+        Outcome::Circle { at, .. } => Some(at),
+        _ => None,
+    };
+    let count = ways.len();
+    let by_elimination = ways.iter().any(|way| way.by_elimination);
+    let first = ways
+        .iter()
+        .filter(|way| place(way).is_some())
+        .min_by_key(|way| place(way));
+    let Some(way) = first.or(ways.first()).cloned() else {
+        return Chosen::end(End::unknown("nothing is known of its wait"), node);
+    };
+    let what = match count {
+        1 => format!(
+            "the only other thread that could end the wait of thread {} waits too: nobody is left",
+            node.tid
+        ),
+        count => format!(
+            "all {count} other threads that could end the wait of thread {} wait too: nobody is left",
+            node.tid
+        ),
+    };
+    match &way.outcome {
+        Outcome::Circle { at: to, note } => {
+            // If one thread is left, the text of the circle names it.
+            let note = note.clone();
+            let note = note.or((by_elimination && count > 1).then_some(what));
+            let outcome = Outcome::Circle { at: *to, note };
+            close(Way { outcome, ..way }, node, at)
+        }
+        _ if nested => Chosen::bare(Outcome::Idle),
+        _ => {
+            let mut link = way.links[0].clone();
+            link.owed_by = None;
+            link.known = Known::Assumed;
+            link.reason.clone_from(&what);
+            let end = End::new(RootKind::Deadlock, Weight::Circle, what);
+            let found = Chosen::end(end, node);
+            Chosen {
+                links: vec![link],
+                ..found
+            }
+        }
     }
 }

@@ -10,12 +10,13 @@ use flagfinder_linux::proc::link;
 use rustc_hash::FxHashMap;
 
 use super::asked::Asked;
-use super::choose::{choose, Chosen, Outcome, Way};
+use super::choose::choose;
 use super::examine::{examine, is_busy, is_on, Examined};
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
+use super::way::{Chosen, Outcome, Way};
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 
