@@ -3,10 +3,10 @@
 
 In: the frames of all threads, and the sources. Out: the statement of the program at which the
 thread is blocked (`with lock`, `jobs.get()`), and the threads that hold the lock, or can still come
-to the call that ends the wait. Where the statement shows neither, the function of the library is
-told that the program called, and where. Locks and queues are told apart by the last part of their name, so
-another object's of the same name is taken for it. Blind spots: functions that are on no stack yet;
-frames of a library, which are passed over.
+to the call that ends the wait. Where no such statement is there, the function of the library is
+told that the program called, and where. Locks and queues are told apart by the last part of their
+name, so another object's of the same name is taken for it. Blind spots: functions that are on no
+stack yet; frames of a library, which are passed over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIBRARY = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages/|dist-packages/)
 
 @dataclass(frozen=True)
 class Blocked:
-    """``text``: the expression or function, and where it stands. ``owed``: threads, by which code."""
+    """``text``: the expression or function, and where it stands. ``owed``: threads, by what."""
 
     text: str
     owed: dict[int, str]

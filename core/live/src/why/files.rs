@@ -5,9 +5,8 @@ use std::fs;
 
 use flagfinder_linux::proc::link;
 
-use super::examine::is_on;
 use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
-use super::place::{Place, MOST_HOLDERS};
+use super::place::{is_on, Place, MOST_HOLDERS};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::sockets::socket;

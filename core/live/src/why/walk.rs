@@ -11,9 +11,10 @@ use rustc_hash::FxHashMap;
 
 use super::asked::Asked;
 use super::choose::choose;
-use super::examine::{examine, is_busy, is_on, Examined};
+use super::examine::{examine, is_busy, Examined};
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
+use super::place::is_on;
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::way::{Chosen, Outcome, Way};
