@@ -20,7 +20,7 @@ use crate::report::ThreadReport;
 use crate::sample::Activity;
 use flagfinder_waits::call::{self, Timeout};
 use flagfinder_waits::locks::takes_file_lock;
-use flagfinder_waits::proc::{self, Call};
+use flagfinder_waits::proc::Call;
 
 /// What was found of one thread.
 #[derive(Clone, Debug)]
