@@ -71,6 +71,10 @@ SCENARIOS = {
     "asks_pipe": 1,
     "polls_peer": 1,
     "asks_child": 1,
+    "message_queue": 1,
+    "unread_terminal": 2,
+    "output_of_a_daemon": 1,
+    "signal_of_a_thread": 2,
 }
 
 

@@ -83,6 +83,9 @@ def test_a_queue_is_filled_by_the_thread_that_comes_to_put() -> None:
         ([("takes", 16)], "`lock.acquire()` (takes at app.py:16)"),
         ([("__enter__", 0), ("two", 6)], "`with b` (two at app.py:6)"),
         ([("opens", 20)], "`with a` (opens at app.py:20)"),
+        # Blocked in another function than the one that is called, or in one of two.
+        ([("send", 0), ("ask", 10)], "send, called by ask at app.py:10"),
+        ([("Condition.wait", 0), ("Pool.map", 0), ("one", 3)], "map, called by one at app.py:3"),
     ],
 )
 def test_the_statement_is_told(stack: list[tuple[str, int]], text: str) -> None:
@@ -95,7 +98,6 @@ def test_the_statement_is_told(stack: list[tuple[str, int]], text: str) -> None:
     "stack",
     [
         [("one", 3)],  # no call that is known to block
-        [("send", 0), ("ask", 10)],  # blocked in another function than the one that is called
         [("ask", 11)],  # two calls that may block
         [("run", 0)],  # none of the program's code
     ],

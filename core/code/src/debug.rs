@@ -86,6 +86,16 @@ fn shared_by(path: &Path, build_id: &[u8]) -> Option<gimli::DwarfSections<Slice>
     is_meant.then(|| sections(&file).ok())?
 }
 
+/// `file.c:12`
+fn told(place: &addr2line::Location<'_>) -> Option<String> {
+    let file = place.file?;
+    let name = file.rsplit('/').next().unwrap_or(file);
+    Some(match place.line {
+        Some(line) => format!("{name}:{line}"),
+        None => name.to_owned(),
+    })
+}
+
 impl Debug {
     /// `None` when there is nothing usable.
     pub fn load(bytes: &[u8], path: &Path) -> Option<Debug> {
@@ -110,12 +120,18 @@ impl Debug {
     pub fn source(&self, address: u64) -> Option<String> {
         let lines = self.lines.lock().ok()?;
         let found = lines.find_location(address).ok()??;
-        let file = found.file?;
-        let name = file.rsplit('/').next().unwrap_or(file);
-        Some(match found.line {
-            Some(line) => format!("{name}:{line}"),
-            None => name.to_owned(),
-        })
+        told(&found)
+    }
+
+    /// The same of the function that holds the code, where others were inlined into it.
+    pub fn source_of_whole(&self, address: u64) -> Option<String> {
+        let lines = self.lines.lock().ok()?;
+        let mut frames = lines.find_frames(address).skip_all_loads().ok()?;
+        let mut found = None;
+        while let Ok(Some(frame)) = frames.next() {
+            found = frame.location.as_ref().and_then(told);
+        }
+        found
     }
 
     /// The functions that were inlined there, innermost first; empty when none was.

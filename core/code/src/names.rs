@@ -206,6 +206,12 @@ impl Names {
         self.code_at(return_address, return_address.wrapping_sub(1))
     }
 
+    /// The line of the function that holds the call: what was inlined there has lines of its own.
+    pub fn source_of_caller(&self, return_address: u64) -> Option<String> {
+        let (index, probe) = self.locate(return_address.wrapping_sub(1))?;
+        self.image(index).debug()?.source_of_whole(probe)
+    }
+
     /// Names `address` with what is known of `probe`.
     fn code_at(&self, address: u64, probe: u64) -> Code {
         let Some((index, probe)) = self.locate(probe) else {

@@ -131,6 +131,8 @@ pub fn descriptor(number: u32, args: &[u64; 6]) -> Option<i32> {
                 | libc::SYS_epoll_wait
                 | libc::SYS_epoll_pwait
                 | libc::SYS_epoll_pwait2
+                | libc::SYS_mq_timedreceive
+                | libc::SYS_mq_timedsend
                 | libc::SYS_flock
                 | libc::SYS_lseek
                 | libc::SYS_fstat

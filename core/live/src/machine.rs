@@ -64,7 +64,7 @@ pub(crate) fn take_up(thread: &mut ThreadReport) {
         let (mut words, others): (Vec<Value>, Vec<Value>) =
             considered.into_iter().partition(is_word);
         let is_own = |word: &Value| own(thread, word).is_some_and(|own| own != Own::Shared);
-        words.sort_by_key(|word| is_own(word) || is_in_module(word));
+        words.sort_by_key(|word| is_own(word) || is_of_machine(word));
         thread.flags = Value::Array(words);
         thread.considered = Value::Array(others);
     }
@@ -80,9 +80,10 @@ fn own(thread: &ThreadReport, flag: &Value) -> Option<Own> {
     words.find(|word| word.0 == address).map(|word| word.1)
 }
 
-/// The words of the machine's modules are the machine's own: a program's variables lie in objects.
-fn is_in_module(flag: &Value) -> bool {
-    let mut kinds = ["global", "tls", "code"].iter();
+/// The words of the machine's modules are the machine's own, and so are variables of its functions:
+/// a program's variables lie in objects.
+fn is_of_machine(flag: &Value) -> bool {
+    let mut kinds = ["global", "tls", "code", "stack"].iter();
     kinds.any(|kind| flag["kind"] == *kind)
 }
 
@@ -93,7 +94,7 @@ fn may_be(own: Option<Own>, flag: &Value, is_owed: bool, tests: &Tests) -> bool 
     let is_other = || (tests.is_reference)(flag) || (tests.is_local)(flag);
     match is_owed {
         true => matches!(own, None | Some(Own::Check)),
-        false => own.is_none() && !is_in_module(flag) && !is_other(),
+        false => own.is_none() && !is_of_machine(flag) && !is_other(),
     }
 }
 
@@ -342,6 +343,11 @@ mod tests {
         let mut own = word("stop", "leaves");
         own["kind"] = json!("global");
         assert!(!settled(vec![own.clone()], None).has_flag());
+        own["kind"] = json!("stack");
+        assert!(
+            !settled(vec![own.clone()], None).has_flag(),
+            "a variable of its function"
+        );
         assert!(settled(vec![own], Some(0)).has_flag(), "a thread owes it");
         let of = |own, owed| {
             let mut word = word("tag", "leaves");

@@ -46,6 +46,8 @@ const OWNER_DIED: u64 = 0x4000_0000;
 const WAITERS: u64 = 0x8000_0000;
 /// glibc: locked, with waiters.
 const CONTENDED: u64 = 2;
+/// Linux gives a thread no larger id (PID_MAX_LIMIT).
+const LARGEST_ID: u64 = 1 << 22;
 /// Offset of `__owner` in pthread_mutex_t.
 const OWNER: u64 = 8;
 
@@ -109,7 +111,8 @@ fn held(
         const KINDS: u64 = 0x3ff;
         let is_mutex = word(16).is_some_and(|kind| kind & !KINDS == 0)
             && word(12).is_some_and(|users| (1..1 << 20).contains(&users));
-        if let Some(id) = word(8).filter(|id| is_mutex && *id != 0) {
+        let may_be = |id: &u64| is_mutex && (1..=LARGEST_ID).contains(id);
+        if let Some(id) = word(8).filter(may_be) {
             return Some(plain(id as u32));
         }
     }

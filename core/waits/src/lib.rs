@@ -23,7 +23,7 @@ mod sockets;
 pub mod unix;
 
 pub use look::{look, Holder, How, Look, Looked};
-pub use owners::{is_fifo, Owner, Owners};
+pub use owners::{is_fifo, is_queue, Owner, Owners};
 pub use ready::Because;
 pub use relatives::{awaited, children, descendants};
 pub use sockets::Sockets;

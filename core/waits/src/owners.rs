@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Who else has a pipe, socket or terminal open: found by its inode under /proc/*/fd.
+//! Who else has a pipe, socket, terminal or message queue open: found by what /proc/*/fd links to.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -83,10 +83,10 @@ impl Owners {
                 let target = target.to_string_lossy();
                 let number = entry.file_name();
                 let fd = number.to_str().and_then(|n| n.parse().ok()).unwrap_or(-1);
-                let has_ends = ["pipe:", "socket:", "/dev/pts/"]
+                let has_ends = ["pipe:", "socket:", "/dev/pts/", "/dev/ptmx"]
                     .iter()
                     .any(|kind| target.starts_with(kind));
-                if !has_ends && !is_fifo(pid, fd) {
+                if !has_ends && !is_fifo(pid, fd) && !is_queue(pid, fd, &target) {
                     continue;
                 }
                 let (reads, writes) = access(pid, fd);
@@ -112,6 +112,20 @@ pub fn is_fifo(pid: u32, fd: i32) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let path = format!("/proc/{pid}/fd/{fd}");
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
+}
+
+/// Is it a message queue of POSIX? `target`: what it links to, which is the queue's name.
+pub fn is_queue(pid: u32, fd: i32, target: &str) -> bool {
+    // Of its own file system.
+    const MAGIC: i64 = 0x1980_0202;
+    let has_such_name = target.starts_with('/') && target.matches('/').count() == 1;
+    let Ok(path) = std::ffi::CString::new(format!("/proc/{pid}/fd/{fd}")) else {
+        return false;
+    };
+    // SAFETY: a structure of plain numbers, which the kernel fills.
+    let mut told: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: our own text and structure.
+    has_such_name && unsafe { libc::statfs(path.as_ptr(), &mut told) } == 0 && told.f_type == MAGIC
 }
 
 /// (for reading, for writing)
@@ -158,6 +172,32 @@ mod tests {
         assert_eq!(holders("another"), 1);
         assert_eq!(holders("ff-replica"), 0);
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_message_queue_is_told_from_a_file_in_the_root_folder() {
+        let name = std::ffi::CString::new(format!("/ff-owners-{}", std::process::id())).unwrap();
+        let how = libc::O_CREAT | libc::O_RDWR;
+        // SAFETY: our own text; no attributes.
+        let queue =
+            unsafe { libc::mq_open(name.as_ptr(), how, 0o600, std::ptr::null::<libc::mq_attr>()) };
+        assert!(queue >= 0, "{}", std::io::Error::last_os_error());
+        let (pid, target) = (std::process::id(), name.to_string_lossy().into_owned());
+        assert!(is_queue(pid, queue, &target));
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        assert!(!is_queue(
+            pid,
+            std::os::fd::AsRawFd::as_raw_fd(&file),
+            "/exe"
+        ));
+        let mut owners = Owners::within(Duration::from_secs(20));
+        let own = owners
+            .of(&target)
+            .iter()
+            .any(|o| o.pid == pid && o.reads && o.writes);
+        assert!(own);
+        // SAFETY: our own queue.
+        unsafe { libc::mq_unlink(name.as_ptr()) };
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 In: the frames of all threads, and the sources. Out: the statement of the program at which the
 thread is blocked (`with lock`, `jobs.get()`), and the threads that hold the lock, or can still come
-to the call that ends the wait. Locks and queues are told apart by the last part of their name, so
-another object's of the same name is taken for it. Blind spots: functions that are on no stack yet;
-frames of a library, which are passed over.
+to the call that ends the wait. Where no such statement is there, the function of the library is
+told that the program called, and where. Locks and queues are told apart by the last part of their
+name, so another object's of the same name is taken for it. Blind spots: functions that are on no
+stack yet; frames of a library, which are passed over.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _LIBRARY = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages/|dist-packages/)
 
 @dataclass(frozen=True)
 class Blocked:
-    """``text``: the expression, and where it stands. ``owed``: threads and by which code."""
+    """``text``: the expression or function, and where it stands. ``owed``: threads, by what."""
 
     text: str
     owed: dict[int, str]
@@ -63,7 +64,9 @@ def blocked(
         wait for wait in waits if called in (None, "__enter__" if wait[0] == "with" else wait[0])
     ]
     if len(waits) != 1:
-        return None
+        if called is None:
+            return None
+        return Blocked(f"{called}, called by {frame.function} at {_file(frame)}:{frame.line}", {})
     how, what, text = waits[0]
     answers = {
         other: _answer(theirs, how, _name(what), sources)

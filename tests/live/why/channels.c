@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -304,6 +305,79 @@ static void asks_child(const char *folder)
         usleep(1000);
 }
 
+/* The message is sent once somebody types. */
+static void message_queue(const char *folder)
+{
+    (void)folder;
+    char name[64];
+    snprintf(name, sizeof name, "/ff-hangs-%d", getpid());
+    mqd_t queue = mq_open(name, O_RDWR | O_CREAT, 0600, NULL);
+    mq_unlink(name);
+    pid_t child = fork();
+    if (child == 0) {
+        int master = posix_openpt(O_RDWR | O_NOCTTY);
+        grantpt(master);
+        unlockpt(master);
+        read_one(open(ptsname(master), O_RDWR | O_NOCTTY));
+        mq_send(queue, "x", 1, 0);
+    }
+    settle();
+    truth("input", child, child);
+    char message[8192];
+    if (mq_receive(queue, message, sizeof message, NULL) < 0)
+        exit(4);
+}
+
+/* A program has filled its terminal, and the one that shows it waits for its end. */
+static void unread_terminal(const char *folder)
+{
+    (void)folder;
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    grantpt(master);
+    unlockpt(master);
+    pid_t child = fork();
+    if (child == 0) {
+        int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+        close(master);
+        while (write(terminal, "x", 1) == 1)
+            ;
+        exit(4);
+    }
+    settle();
+    truth("deadlock", 0, 0);
+    waitpid(child, NULL, 0);
+}
+
+static void *works_in_vain(void *unused)
+{
+    pthread_mutex_lock(&lock);
+    return unused;
+}
+
+/* A server with a pool was started in the background, and has a pipe as its output. */
+static void output_of_a_daemon(const char *folder)
+{
+    (void)folder;
+    int to[2];
+    new_pipe(to);
+    pid_t child = fork();
+    if (child == 0) {
+        close(to[0]);
+        dup2(to[1], 1);
+        close(to[1]);
+        pthread_mutex_lock(&lock);
+        start(works_in_vain, NULL);
+        start(works_in_vain, NULL);
+        int listening = socket(AF_INET, SOCK_STREAM, 0);
+        listen(listening, 1);
+        accept(listening, NULL, NULL);
+    }
+    close(to[1]);
+    usleep(600000);
+    truth("input", child, child);
+    read_one(to[0]);
+}
+
 const struct scenario in_channels[] = {
     {"stopped_peer", stopped_peer},
     {"frozen_peer", frozen_peer},
@@ -318,5 +392,8 @@ const struct scenario in_channels[] = {
     {"asks_pipe", asks_pipe},
     {"polls_peer", polls_peer},
     {"asks_child", asks_child},
+    {"message_queue", message_queue},
+    {"unread_terminal", unread_terminal},
+    {"output_of_a_daemon", output_of_a_daemon},
     {NULL, NULL},
 };

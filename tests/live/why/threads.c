@@ -263,6 +263,30 @@ static void owner_ended(const char *folder)
     pthread_mutex_lock(&one);
 }
 
+static void *signals_what_is_typed(void *unused)
+{
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    grantpt(master);
+    unlockpt(master);
+    tid_of_holder = own_tid();
+    read_one(open(ptsname(master), O_RDWR | O_NOCTTY));
+    kill(getpid(), SIGUSR1);
+    return unused;
+}
+
+static void signal_of_a_thread(const char *folder)
+{
+    (void)folder;
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    start(signals_what_is_typed, NULL);
+    truth("input", getpid(), tid_of_holder);
+    int number;
+    sigwait(&mask, &number);
+}
+
 const struct scenario in_threads[] = {
     {"lock_of_a_sleeper", lock_of_a_sleeper},
     {"ab_ba", ab_ba},
@@ -277,5 +301,6 @@ const struct scenario in_threads[] = {
     {"unarmed_timer", unarmed_timer},
     {"blocked_signal", blocked_signal},
     {"owner_ended", owner_ended},
+    {"signal_of_a_thread", signal_of_a_thread},
     {NULL, NULL},
 };

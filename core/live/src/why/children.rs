@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Waits for the end of a child, and for the signal that tells of one.
 
-use flagfinder_linux::proc::Status;
+use flagfinder_linux::proc::{threads, Status};
 
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::name;
@@ -55,8 +55,12 @@ pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
     {
         return for_a_child(pid, name);
     }
+    // Threads of its own process may send it; and as a listener waits for any client, many a server
+    // waits for requests to end.
+    let others: Vec<u32> = threads(pid).unwrap_or_default();
+    let others: Vec<u32> = others.into_iter().filter(|other| *other != tid).collect();
     let end = match kept {
-        0 => End::outside(RootKind::Input, "no signal has come"),
+        0 => End::idle(RootKind::Input, "no signal has come"),
         kept => End::fault(
             RootKind::Input,
             format!(
@@ -66,7 +70,13 @@ pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
         )
         .of(pid, Some(tid), self::name(pid, tid)),
     };
-    vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)]
+    let mut obstacles = vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)];
+    if kept == 0 && !others.is_empty() {
+        let waits_for = obstacles[0].waits_for.clone();
+        let others = others.into_iter().map(|other| Who::Thread(pid, other));
+        obstacles.push(Obstacle::by_elimination(pid, others.collect(), waits_for));
+    }
+    obstacles
 }
 
 /// Whether a thread with these handlers waits in [`signal`] for a child, as the `wait` of dash

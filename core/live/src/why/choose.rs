@@ -1,121 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! Which of several threads that may owe is followed in the report.
 
-use super::obstacle::{End, Weight};
-use super::report::{Known, Link, Node, Root, RootKind};
-
-/// What following a thread led to.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    Root(Root, Weight),
-    /// The chain comes back to the thread at this place of the path. `note`: why nobody is left.
-    Circle {
-        at: usize,
-        note: Option<String>,
-    },
-    /// It waits for any thread of a process whose threads are followed already.
-    Idle,
-}
-
-/// Links that begin at a thread, and where they lead.
-#[derive(Clone, Debug)]
-pub struct Chosen {
-    pub links: Vec<Link>,
-    pub outcome: Outcome,
-}
-
-impl Chosen {
-    pub fn bare(outcome: Outcome) -> Chosen {
-        Chosen {
-            links: Vec::new(),
-            outcome,
-        }
-    }
-
-    /// The chain leads to a thread that has the other end, but is in a call on another file. If it
-    /// waits there for whatever comes, the other end is not served: that is the root.
-    pub fn of_one_elsewhere(mut self, (pid, tid): (u32, u32)) -> Chosen {
-        if let Outcome::Root(root, weight @ Weight::Idle) = &mut self.outcome {
-            if (root.pid, root.tid) == (Some(pid), Some(tid)) {
-                *weight = Weight::Outside;
-                root.what = format!(
-                    "it has the other end, and waits for something else: {}",
-                    root.what
-                );
-            }
-        }
-        self
-    }
-
-    /// The chain ends at this thread.
-    pub fn end(end: End, last: &Node) -> Chosen {
-        let weight = end.weight;
-        Chosen::bare(Outcome::Root(end.root(last), weight))
-    }
-}
-
-/// One way to go on from a thread: a link, and what follows it.
-#[derive(Clone, Debug)]
-pub struct Way {
-    links: Vec<Link>,
-    outcome: Outcome,
-    known: Known,
-    by_elimination: bool,
-}
-
-impl Way {
-    /// `direct`: it is known to be this thread that owes.
-    pub fn new(first: Link, found: Chosen, by_elimination: bool, direct: bool) -> Way {
-        let known = if direct { first.known } else { Known::Assumed };
-        let outcome = match found.outcome {
-            // Most programs have threads that sleep. That there is one is no evidence against it.
-            Outcome::Root(root, _)
-                if known == Known::Assumed
-                    && found.links.iter().all(|link| link.owed_by.is_none())
-                    && root.kind == RootKind::Timer =>
-            {
-                Outcome::Root(root, Weight::Idle)
-            }
-            other => other,
-        };
-        let mut links = vec![first];
-        links.extend(found.links);
-        Way {
-            links,
-            outcome,
-            known,
-            by_elimination,
-        }
-    }
-
-    fn weight(&self) -> Option<Weight> {
-        match &self.outcome {
-            Outcome::Root(_, weight) => Some(*weight),
-            Outcome::Circle { .. } if self.known != Known::Assumed => Some(Weight::Circle),
-            Outcome::Circle { .. } | Outcome::Idle => None,
-        }
-    }
-
-    /// What the next thread waits for, if nobody is known to end that.
-    fn blocked_in(&self) -> Option<String> {
-        let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
-        let next = self.links.get(1).filter(|_| !leads_on)?;
-        let (tid, name) = (next.waiter.tid, &next.waiter.name);
-        let what = &next.waits_for.name;
-        Some(format!("thread {tid} ({name}) waits for {what}"))
-    }
-
-    fn leads_on(&self) -> bool {
-        matches!(self.outcome, Outcome::Root(..))
-    }
-
-    fn chosen(self) -> Chosen {
-        Chosen {
-            links: self.links,
-            outcome: self.outcome,
-        }
-    }
-}
+use super::obstacle::Weight;
+use super::report::{Known, Node, Root, RootKind};
+use super::undecided::{idles, nobody, several};
+use super::way::{close, Chosen, Outcome, Way};
 
 /// The same cause, though another thread of the process may have led there.
 fn is_same(one: &Root, other: &Root) -> bool {
@@ -159,6 +48,19 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         return nobody(ways.clone(), node, at, nested);
     };
     let is_blind = best == Weight::Idle && surest == Some(Known::Assumed);
+    // A thread that waits for a child or a peer hangs rather than those that wait for whatever
+    // comes, though what keeps the other process was not found.
+    let mut outside = ways
+        .iter()
+        .filter(|way| is_blind && way.is_lost_outside(node));
+    if let (Some(way), None) = (outside.next(), outside.next()) {
+        return way.clone().chosen();
+    }
+    if best == Weight::Idle && !agree {
+        if let Some(idles) = idles(&top, node) {
+            return idles;
+        }
+    }
     if agree && !is_blind {
         return (*shortest).clone().chosen();
     }
@@ -172,135 +74,10 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     several(shortest, &roots, blocked, node, open)
 }
 
-/// More than one thing explains as much: none is blamed. `blocked`: threads that lead on to nobody,
-/// and what they wait for; `open`: how many more there are.
-fn several(way: &Way, roots: &[Root], blocked: Vec<String>, node: &Node, open: usize) -> Chosen {
-    let mut link = way.links[0].clone();
-    link.owed_by = None;
-    link.known = Known::Assumed;
-    let count = roots.len() + blocked.len() + open;
-    let roots = roots.iter().map(|root| match (root.pid, root.tid) {
-        (Some(_), Some(tid)) => format!("thread {tid} ({}): {}", root.name, root.what),
-        _ => root.what.clone(),
-    });
-    let mut texts: Vec<String> = blocked.into_iter().chain(roots).collect();
-    texts.dedup();
-    let shown = texts.len().min(3);
-    let more = texts.len() - shown + open;
-    let told = texts[..shown].join("; ");
-    let mut what = match count {
-        1 => format!("nothing says who owes it; the only one left that could: {told}"),
-        count => format!("nothing says which of {count} owes it; one of them: {told}"),
-    };
-    if more > 0 {
-        what += &format!("; and {more} more");
-    }
-    link.reason.clone_from(&what);
-    let root = Root {
-        kind: RootKind::Unknown,
-        pid: Some(node.pid),
-        tid: Some(node.tid),
-        name: node.name.clone(),
-        what,
-    };
-    Chosen {
-        links: vec![link],
-        outcome: Outcome::Root(root, Weight::Unknown),
-    }
-}
-
-/// No way leads on.
-fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
-    let place = |way: &Way| match way.outcome {
-        Outcome::Circle { at, .. } => Some(at),
-        _ => None,
-    };
-    let count = ways.len();
-    let by_elimination = ways.iter().any(|way| way.by_elimination);
-    let first = ways
-        .iter()
-        .filter(|way| place(way).is_some())
-        .min_by_key(|way| place(way));
-    let Some(way) = first.or(ways.first()).cloned() else {
-        return Chosen::end(End::unknown("nothing is known of its wait"), node);
-    };
-    let what = match count {
-        1 => format!(
-            "the only other thread that could end the wait of thread {} waits too: nobody is left",
-            node.tid
-        ),
-        count => format!(
-            "all {count} other threads that could end the wait of thread {} wait too: nobody is left",
-            node.tid
-        ),
-    };
-    match &way.outcome {
-        Outcome::Circle { at: to, note } => {
-            // If one thread is left, the text of the circle names it.
-            let note = note.clone();
-            let note = note.or((by_elimination && count > 1).then_some(what));
-            let outcome = Outcome::Circle { at: *to, note };
-            close(Way { outcome, ..way }, node, at)
-        }
-        _ if nested => Chosen::bare(Outcome::Idle),
-        _ => {
-            let mut link = way.links[0].clone();
-            link.owed_by = None;
-            link.known = Known::Assumed;
-            link.reason.clone_from(&what);
-            let end = End::new(RootKind::Deadlock, Weight::Circle, what);
-            let found = Chosen::end(end, node);
-            Chosen {
-                links: vec![link],
-                ..found
-            }
-        }
-    }
-}
-
-/// A circle ends at the thread that it came from.
-fn close(way: Way, node: &Node, at: usize) -> Chosen {
-    let Outcome::Circle { at: to, note } = &way.outcome else {
-        return way.chosen();
-    };
-    if *to != at {
-        return way.chosen();
-    }
-    let what = note.clone().unwrap_or_else(|| circle(&way.links));
-    let root = Root {
-        kind: RootKind::Deadlock,
-        pid: Some(node.pid),
-        tid: Some(node.tid),
-        name: node.name.clone(),
-        what,
-    };
-    Chosen {
-        links: way.links,
-        outcome: Outcome::Root(root, Weight::Fault),
-    }
-}
-
-/// `thread 1 waits for thread 2, which waits for thread 1`
-fn circle(links: &[Link]) -> String {
-    let one_process = links
-        .iter()
-        .all(|link| link.waiter.pid == links[0].waiter.pid);
-    let named = |node: &Node| match one_process {
-        true => format!("thread {}", node.tid),
-        false => format!("process {} ({})", node.pid, node.name),
-    };
-    let mut names = vec![named(&links[0].waiter)];
-    let owing = links.iter().filter_map(|link| link.owed_by.as_ref());
-    names.extend(owing.map(|owed| named(&owed.node)));
-    // Of threads of one process behind each other its name says it all.
-    names.dedup();
-    let (first, others) = (&names[0], names[1..].join(", which waits for "));
-    format!("{first} waits for {others}")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Kind, OwedBy, WaitsFor};
+    use super::super::obstacle::End;
+    use super::super::report::{Kind, Link, OwedBy, WaitsFor};
     use super::*;
 
     fn node(tid: u32) -> Node {
@@ -405,6 +182,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_listens_at_several_addresses_is_idle() {
+        let listens = |kind, what: &str| {
+            let mut way = way(1, Known::Seen, ends(1, End::idle(kind, what)));
+            way.links[0].owed_by = None;
+            way
+        };
+        let ways = vec![
+            listens(RootKind::Timer, "the call is limited in time"),
+            listens(RootKind::Input, "no client has connected to A"),
+            listens(RootKind::Input, "no client has connected to B"),
+        ];
+        let chosen = choose(ways, &node(1), 0, false);
+        let told = "no client has connected to A; no client has connected to B";
+        assert_eq!(
+            (root(&chosen).kind, &*root(&chosen).what),
+            (RootKind::Input, told)
+        );
+        let idles = matches!(chosen.outcome, Outcome::Root(_, Weight::Idle));
+        assert!(idles, "that it waits is no fault");
+    }
+
+    #[test]
     fn beside_a_listener_what_another_thread_is_blocked_in_is_told() {
         let idle = End::idle(RootKind::Input, "no client has connected");
         let mut blocked = ends(3, End::unknown("nothing says who owes it"));
@@ -420,6 +219,26 @@ mod tests {
         let what = root(&choose(ways, &node(1), 0, false)).what.clone();
         let begins = "nothing says which of 2 owes it; one of them: thread 3 () waits for lock";
         assert!(what.starts_with(begins), "{what}");
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_child_comes_before_idle_ones_though_nothing_explains_it() {
+        let idle = End::idle(RootKind::Timer, "it is limited in time");
+        let mut child = ends(4, End::unknown("nothing says who owes it"));
+        let mut link = way(4, Known::Seen, circle_to(0)).links.remove(0);
+        if let Some(owed) = &mut link.owed_by {
+            owed.node.pid = 2;
+        }
+        child.links = vec![link];
+        let ways = vec![
+            way(2, Known::Assumed, ends(2, idle)),
+            way(3, Known::Assumed, child),
+        ];
+        let chosen = choose(ways, &node(1), 0, false);
+        assert_eq!(
+            (root(&chosen).kind, chosen.links.len()),
+            (RootKind::Unknown, 2)
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flagfinder_code::Code;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::{link, Stat};
+use flagfinder_linux::proc::Stat;
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::shown;
 
@@ -19,9 +19,8 @@ use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
 use flagfinder_waits::call::{self, Timeout};
-use flagfinder_waits::descriptor::{is_epoll, watched};
 use flagfinder_waits::locks::takes_file_lock;
-use flagfinder_waits::proc::{self, Call};
+use flagfinder_waits::proc::Call;
 
 /// What was found of one thread.
 #[derive(Clone, Debug)]
@@ -389,20 +388,4 @@ fn path(memory: &dyn flagfinder_code::AddressSpace, address: u64) -> String {
         .position(|byte| *byte == 0)
         .unwrap_or(got);
     String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
-/// Is the thread in a call on this file, as /proc/PID/fd links, or on an epoll descriptor with it?
-pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> bool {
-    let Some(process) = processes.get(pid) else {
-        return false;
-    };
-    let Some(inside) = &process.inside else {
-        return false;
-    };
-    let call = process.activity(tid).and_then(|activity| activity.call);
-    let call = call.or_else(|| proc::look(pid, tid)?.call);
-    let descriptors = call.map_or_else(Vec::new, |call| call::descriptors(&call, &*inside.memory));
-    let is_it = |fd: &i32| link(pid, *fd).is_some_and(|link| link == target);
-    let watches = |fd: &i32| is_epoll(pid, *fd) && watched(pid, *fd).iter().any(is_it);
-    descriptors.iter().any(|fd| is_it(fd) || watches(fd))
 }

@@ -6,13 +6,13 @@ use std::fs;
 use flagfinder_linux::proc::link;
 
 use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
-use super::place::{Place, MOST_HOLDERS};
+use super::place::{is_on, Place, MOST_HOLDERS};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::sockets::socket;
 use super::terminal;
 use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
-use flagfinder_waits::is_fifo;
+use flagfinder_waits::{is_fifo, is_queue};
 
 const MOST_WATCHED: usize = 16;
 
@@ -42,7 +42,7 @@ pub fn obstacles(
     if let Some(inode) = descriptor::socket(&place.target) {
         return socket(processes, &place, inode);
     }
-    if place.target.starts_with("pipe:") || is_fifo(pid, fd) {
+    if place.target.starts_with("pipe:") || is_named(&place) {
         return pipe(processes, &place);
     }
     if is_epoll(pid, fd) {
@@ -72,7 +72,41 @@ pub fn obstacles(
     if let Some(terminal) = terminal::of_master(pid, fd, &place.target) {
         return programs_at(processes, &place, &terminal);
     }
+    if place.target.starts_with("/dev/pts/") && matches!(call, "write" | "writev") {
+        return shown_by(processes, &place);
+    }
     device(&place)
+}
+
+/// Has the channel a name, by which other processes may open it?
+fn is_named(place: &Place) -> bool {
+    is_fifo(place.pid, place.fd) || is_queue(place.pid, place.fd, &place.target)
+}
+
+/// Who is to read what a program writes to its terminal: the process that shows it.
+fn shown_by(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
+    let terminal = &place.target;
+    let what = format!("room in terminal {terminal}");
+    let masters = terminal::MASTERS.map(|master| processes.owners.of(master).to_vec());
+    let masters = masters.concat();
+    let shows = |o: &&flagfinder_waits::Owner| {
+        terminal::of_master(o.pid, o.fd, terminal::MASTERS[0]).as_ref() == Some(terminal)
+    };
+    let Some(owner) = masters.iter().find(shows) else {
+        let end = End::outside(RootKind::Input, format!("nobody reads terminal {terminal}"));
+        return place.ends(&what, end);
+    };
+    let shown = format!("process {} ({}) shows it", owner.pid, owner.name);
+    let file = link(owner.pid, owner.fd).unwrap_or_default();
+    if is_on(processes, owner.pid, owner.pid, &file) {
+        let text = format!("{shown} and reads: its output may be held by Ctrl-S");
+        return place.ends(&what, End::unknown(text));
+    }
+    let reason = format!("{shown}, and does not read what is written");
+    place.owed(
+        &what,
+        vec![Debtor::seen(Who::Thread(owner.pid, owner.pid), reason)],
+    )
 }
 
 /// The programs that read and write a terminal, for the one that shows it.
@@ -111,12 +145,13 @@ pub fn each(
 /// A timer is set only while something is due, and a channel to itself wakes a thread only when
 /// there is news: beside other descriptors neither explains anything.
 fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
-    if all.len() > 1 {
-        let ends = all.iter_mut().map(|obstacle| &mut obstacle.otherwise);
-        let is_own = |end: &End| matches!(end.kind, RootKind::Timer | RootKind::Deadlock);
-        for end in ends.filter(|end| is_own(end) && end.weight == Weight::Fault) {
-            end.weight = Weight::Idle;
-        }
+    let is_own = |obstacle: &Obstacle| {
+        let end = &obstacle.otherwise;
+        let is_own = matches!(end.kind, RootKind::Timer | RootKind::Deadlock);
+        is_own && end.weight == Weight::Fault && obstacle.debtors.is_empty()
+    };
+    if all.iter().any(|obstacle| !is_own(obstacle)) {
+        all.retain(|obstacle| !is_own(obstacle));
     }
     all
 }
@@ -239,13 +274,14 @@ fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<O
 fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
     let kind = match place.target.starts_with("pipe:") {
         true => "a pipe".to_owned(),
-        false => format!("FIFO {}", place.target),
+        false if is_fifo(place.pid, place.fd) => format!("FIFO {}", place.target),
+        false => format!("message queue {}", place.target),
     };
     let owners = processes.owners.of(&place.target).to_vec();
     let own = owners
         .iter()
         .find(|o| o.pid == place.pid && o.fd == place.fd);
-    let reads = own.is_none_or(|own| own.reads);
+    let reads = place.call != "mq_timedsend" && own.is_none_or(|own| own.reads);
     let (does, full) = match reads {
         true => ("writes to", ""),
         false => ("reads from", "a full "),
@@ -312,7 +348,7 @@ fn alone(
             ),
         ),
         // It was opened for both ways, or else the call would not block.
-        None if is_fifo(pid, place.fd) => {
+        None if is_named(place) => {
             End::outside(RootKind::Input, format!("no other process {does} {what}"))
         }
         None => End::fault(
@@ -344,12 +380,11 @@ mod tests {
             let end = End::idle(RootKind::Peer, "no datagram has come");
             Obstacle::ends(Kind::Call, "epoll_wait on fd 6", end)
         };
-        let weights = |all: Vec<Obstacle>| -> Vec<Weight> {
+        let kinds = |all: Vec<Obstacle>| -> Vec<RootKind> {
             let ends = beside_others(all).into_iter().map(|one| one.otherwise);
-            ends.map(|end| end.weight).collect()
+            ends.map(|end| end.kind).collect()
         };
-        assert_eq!(weights(vec![timer()]), [Weight::Fault]);
-        let beside = weights(vec![timer(), socket()]);
-        assert_eq!(beside, [Weight::Idle, Weight::Idle]);
+        assert_eq!(kinds(vec![timer()]), [RootKind::Timer]);
+        assert_eq!(kinds(vec![timer(), socket()]), [RootKind::Peer]);
     }
 }

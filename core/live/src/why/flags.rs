@@ -9,7 +9,7 @@ use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{Process, Processes};
 use super::report::{Kind, Known, RootKind, WaitsFor};
-use super::{children, files, locked};
+use super::{children, files, goroutines, locked};
 use crate::hot_call;
 use crate::report::{number, ThreadReport};
 use flagfinder_linux::proc::Stat;
@@ -103,8 +103,10 @@ fn word(
     let by_any = of_library && process.tids().len() > 1;
     if let Some(nobody) = nobody.filter(|_| !by_any) {
         let stopped = stopped(process, thread.tid, &sharers, nobody);
+        let tasks = goroutines::also_blocked(process);
+        let tasks = tasks.map_or(String::new(), |tasks| format!("; blocked: {tasks}"));
         let end = match stopped.is_empty() {
-            true => Obstacle::ends(Kind::Flag, "", End::unknown(nobody)),
+            true => Obstacle::ends(Kind::Flag, "", End::unknown(format!("{nobody}{tasks}"))),
             false => Obstacle::owed(Kind::Flag, "", stopped),
         };
         return Obstacle {
@@ -165,7 +167,13 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
             ..in_source(pid, asked)
         };
     }
-    obstacle.waits_for.name.clone_from(&asked.name);
+    // A lock of the machine's code has a name of its own.
+    obstacle.waits_for.name = match obstacle.waits_for.kind {
+        Kind::Lock if asked.owed.is_empty() => {
+            format!("{}, in {}", obstacle.waits_for.name, asked.name)
+        }
+        _ => asked.name.clone(),
+    };
     State::Waits(obstacles)
 }
 

@@ -113,6 +113,12 @@ pub fn obstacles(
     Some(vec![Obstacle::ends(Kind::Flag, first.told(), end)])
 }
 
+/// The goroutines that wait, where another one runs.
+pub fn also_blocked(process: &Process) -> Option<String> {
+    let inside = process.inside.as_ref()?;
+    others(&blocked(&inside.names, &*inside.memory)?)
+}
+
 /// The epoll descriptor by which the runtime waits for all files.
 fn poller(process: &Process) -> Option<i32> {
     let inside = process.inside.as_ref().filter(|_| !process.is_dead)?;
@@ -145,7 +151,12 @@ fn blocked(names: &Names, memory: &dyn AddressSpace) -> Option<Vec<Goroutine>> {
         }
         let reason = reasons.checked_add(field(layout.reason, 1)? * 16)?;
         let frames = frames(memory, field(layout.pc, 8)?, field(layout.frame, 8)?);
-        let codes: Vec<Code> = frames.into_iter().map(|pc| names.caller(pc)).collect();
+        let code = |pc| {
+            let code = names.caller(pc);
+            let source = names.source_of_caller(pc).or(code.source);
+            Code { source, ..code }
+        };
+        let codes: Vec<Code> = frames.into_iter().map(code).collect();
         Some(Goroutine {
             id: field(layout.id, 8)?,
             reason: text(memory, reason)?,

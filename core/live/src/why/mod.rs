@@ -33,8 +33,10 @@ mod sockets;
 mod stopped;
 mod story;
 mod terminal;
+mod undecided;
 mod vm_structs;
 mod walk;
+mod way;
 
 use std::path::Path;
 use std::rc::Rc;

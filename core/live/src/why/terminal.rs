@@ -5,9 +5,12 @@
 
 use std::fs;
 
+/// What descriptors of masters link to.
+pub const MASTERS: [&str; 2] = ["/dev/ptmx", "/dev/pts/ptmx"];
+
 /// The terminal whose master this descriptor is, as /proc/PID/fd links to it.
 pub fn of_master(pid: u32, fd: i32, target: &str) -> Option<String> {
-    if !matches!(target, "/dev/ptmx" | "/dev/pts/ptmx") {
+    if !MASTERS.contains(&target) {
         return None;
     }
     number(&fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?)

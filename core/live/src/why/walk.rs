@@ -6,15 +6,18 @@
 
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::proc::link;
 use rustc_hash::FxHashMap;
 
 use super::asked::Asked;
-use super::choose::{choose, Chosen, Outcome, Way};
-use super::examine::{examine, is_busy, is_on, Examined};
+use super::choose::choose;
+use super::examine::{examine, is_busy, Examined};
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
+use super::place::is_on;
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
+use super::way::{Chosen, Outcome, Way};
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 
@@ -159,22 +162,24 @@ impl<'a> Walk<'a> {
         trail.path.push(place);
         let mut ways = Vec::new();
         for obstacle in &obstacles {
-            ways.extend(self.ways(&node, &examined, obstacle, trail));
+            let is_lone = obstacles.len() == 1;
+            ways.extend(self.ways(&node, &examined, (obstacle, is_lone), trail));
         }
         trail.path.pop();
         let nested = trail.fanned.contains(&pid);
         choose(ways, &node, trail.path.len(), nested)
     }
 
-    /// All that may end this one wait.
+    /// All that may end this one wait. `is_lone`: the thread waits for nothing else at the same
+    /// time.
     fn ways(
         &mut self,
         node: &Node,
         examined: &Examined,
-        obstacle: &Obstacle,
+        (obstacle, is_lone): (&Obstacle, bool),
         trail: &mut Trail,
     ) -> Vec<Way> {
-        let link = |owed_by: Option<OwedBy>, known: Known, reason: String| Link {
+        let step = |owed_by: Option<OwedBy>, known: Known, reason: String| Link {
             waiter: node.clone(),
             waits_for: obstacle.waits_for.clone(),
             owed_by,
@@ -184,14 +189,14 @@ impl<'a> Walk<'a> {
         };
         if obstacle.debtors.is_empty() {
             let end = obstacle.otherwise.clone();
-            let first = link(None, obstacle.known, end.what.clone());
+            let first = step(None, obstacle.known, end.what.clone());
             let found = Chosen::end(end, node);
             return vec![Way::new(first, found, false, true)];
         }
         let fans = obstacle.by_elimination;
         if fans && trail.fanned.contains(&node.pid) {
             // The threads of its process are looked at already: nothing new can be found.
-            let first = link(None, Known::Assumed, obstacle.reason.clone());
+            let first = step(None, Known::Assumed, obstacle.reason.clone());
             return vec![Way::new(first, Chosen::bare(Outcome::Idle), fans, false)];
         }
         if fans {
@@ -217,8 +222,10 @@ impl<'a> Walk<'a> {
                 _ => self.explore(place, trail),
             };
             let found = match &debtor.who {
+                // Of several channels most are silent, and whoever has their other end waits for
+                // something else.
                 Who::Process(pid, Some(file))
-                    if direct && !is_on(self.processes, *pid, place.1, file) =>
+                    if is_lone && direct && !is_on(self.processes, *pid, place.1, file) =>
                 {
                     found.of_one_elsewhere(place)
                 }
@@ -227,13 +234,53 @@ impl<'a> Walk<'a> {
             let code = debtor.code.clone();
             let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));
             let owed = OwedBy { node: owing, code };
-            let first = link(Some(owed), debtor.known, debtor.reason.clone());
+            let first = step(Some(owed), debtor.known, debtor.reason.clone());
             ways.push(Way::new(first, found, fans, direct));
         }
         if fans {
             trail.fanned.pop();
         }
+        for debtor in &obstacle.debtors {
+            if let Some((place, found)) = self.of_its_output(debtor, &ways) {
+                let code = self.examined.get(&place.1).and_then(Examined::code);
+                let owed = OwedBy {
+                    node: self.node(place),
+                    code,
+                };
+                let first = step(Some(owed), debtor.known, debtor.reason.clone());
+                ways.retain(|way| !leads_to(way, place.0));
+                ways.push(Way::new(first, found, false, true));
+            }
+        }
         ways
+    }
+
+    /// A process of several threads has a pipe as its output, and none of them is writing or leads
+    /// anywhere. So it has inherited the pipe, as a server does that was started in the background:
+    /// it lives on, and no end of file comes.
+    fn of_its_output(&mut self, debtor: &Debtor, ways: &[Way]) -> Option<(Place, Chosen)> {
+        let Who::Process(pid, Some(file)) = &debtor.who else {
+            return None;
+        };
+        let is_idle = |way: &&Way| leads_to(way, *pid) && way.weight() <= Some(Weight::Idle);
+        let idle = ways.iter().filter(is_idle).count();
+        let all = ways.iter().filter(|way| leads_to(way, *pid)).count();
+        let is_output = || {
+            [1, 2]
+                .into_iter()
+                .any(|fd| link(*pid, fd).as_ref() == Some(file))
+        };
+        if idle < 2 || idle < all || !file.starts_with("pipe:") || !is_output() {
+            return None;
+        }
+        let mut what = "it has the other end as its output, and lives on".to_owned();
+        let first = ways.iter().find(|way| leads_to(way, *pid))?;
+        if let Outcome::Root(root, Weight::Idle) = &first.outcome {
+            what += &format!(": {}", root.what);
+        }
+        let place = (*pid, *pid);
+        let end = End::outside(RootKind::Input, what);
+        Some((place, Chosen::end(end, &self.node(place))))
     }
 
     /// Each thread that may owe, with what is known, and whether it is known to be this one.
@@ -323,6 +370,12 @@ impl<'a> Walk<'a> {
             _ => None,
         }
     }
+}
+
+/// Is it a thread of this process that owes?
+fn leads_to(way: &Way, pid: u32) -> bool {
+    let owed_by = way.links.first().and_then(|link| link.owed_by.as_ref());
+    owed_by.is_some_and(|owed| owed.node.pid == pid)
 }
 
 /// Is the thread in a circle, and not only before one?

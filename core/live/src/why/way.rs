@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+//! A way to go on from a thread that waits, and where it leads.
+
+use super::obstacle::{End, Weight};
+use super::report::{Known, Link, Node, Root, RootKind};
+
+/// What following a thread led to.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Root(Root, Weight),
+    /// The chain comes back to the thread at this place of the path. `note`: why nobody is left.
+    Circle {
+        at: usize,
+        note: Option<String>,
+    },
+    /// It waits for any thread of a process whose threads are followed already.
+    Idle,
+}
+
+/// Links that begin at a thread, and where they lead.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    pub links: Vec<Link>,
+    pub outcome: Outcome,
+}
+
+impl Chosen {
+    pub fn bare(outcome: Outcome) -> Chosen {
+        Chosen {
+            links: Vec::new(),
+            outcome,
+        }
+    }
+
+    /// The chain leads to a thread that has the other end, but is in a call on another file. If it
+    /// waits there for whatever comes, the other end is not served: that is the root.
+    pub fn of_one_elsewhere(mut self, (pid, tid): (u32, u32)) -> Chosen {
+        if let Outcome::Root(root, weight @ Weight::Idle) = &mut self.outcome {
+            if (root.pid, root.tid) == (Some(pid), Some(tid)) {
+                *weight = Weight::Outside;
+                root.what = format!(
+                    "it has the other end, and waits for something else: {}",
+                    root.what
+                );
+            }
+        }
+        self
+    }
+
+    /// The chain ends at this thread.
+    pub fn end(end: End, last: &Node) -> Chosen {
+        let weight = end.weight;
+        Chosen::bare(Outcome::Root(end.root(last), weight))
+    }
+}
+
+/// One way to go on from a thread: a link, and what follows it.
+#[derive(Clone, Debug)]
+pub struct Way {
+    pub(super) links: Vec<Link>,
+    pub(super) outcome: Outcome,
+    pub(super) known: Known,
+    pub(super) by_elimination: bool,
+}
+
+impl Way {
+    /// `direct`: it is known to be this thread that owes.
+    pub fn new(first: Link, found: Chosen, by_elimination: bool, direct: bool) -> Way {
+        let known = if direct { first.known } else { Known::Assumed };
+        let outcome = match found.outcome {
+            // Most programs have threads that sleep. That there is one is no evidence against it.
+            Outcome::Root(root, _)
+                if known == Known::Assumed
+                    && found.links.iter().all(|link| link.owed_by.is_none())
+                    && root.kind == RootKind::Timer =>
+            {
+                Outcome::Root(root, Weight::Idle)
+            }
+            other => other,
+        };
+        let mut links = vec![first];
+        links.extend(found.links);
+        Way {
+            links,
+            outcome,
+            known,
+            by_elimination,
+        }
+    }
+
+    /// `None`: it leads nowhere.
+    pub(super) fn weight(&self) -> Option<Weight> {
+        match &self.outcome {
+            Outcome::Root(_, weight) => Some(*weight),
+            Outcome::Circle { .. } if self.known != Known::Assumed => Some(Weight::Circle),
+            Outcome::Circle { .. } | Outcome::Idle => None,
+        }
+    }
+
+    /// What the next thread waits for, if nobody is known to end that.
+    pub(super) fn blocked_in(&self) -> Option<String> {
+        let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
+        let next = self.links.get(1).filter(|_| !leads_on)?;
+        let (tid, name) = (next.waiter.tid, &next.waiter.name);
+        let what = &next.waits_for.name;
+        Some(format!("thread {tid} ({name}) waits for {what}"))
+    }
+
+    /// Is a thread of another process seen to owe on this way, and its own wait not explained?
+    pub(super) fn is_lost_outside(&self, node: &Node) -> bool {
+        let is_other = |link: &Link| {
+            let owed_by = link.owed_by.as_ref();
+            link.known == Known::Seen && owed_by.is_some_and(|owed| owed.node.pid != node.pid)
+        };
+        let is_lost = matches!(self.outcome, Outcome::Root(_, Weight::Unknown));
+        is_lost && self.links.iter().skip(1).any(is_other)
+    }
+
+    pub(super) fn leads_on(&self) -> bool {
+        matches!(self.outcome, Outcome::Root(..))
+    }
+
+    pub(super) fn chosen(self) -> Chosen {
+        Chosen {
+            links: self.links,
+            outcome: self.outcome,
+        }
+    }
+}
+
+/// A circle ends at the thread that it came from.
+pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
+    let Outcome::Circle { at: to, note } = &way.outcome else {
+        return way.chosen();
+    };
+    if *to != at {
+        return way.chosen();
+    }
+    let what = note.clone().unwrap_or_else(|| circle(&way.links));
+    let root = Root {
+        kind: RootKind::Deadlock,
+        pid: Some(node.pid),
+        tid: Some(node.tid),
+        name: node.name.clone(),
+        what,
+    };
+    Chosen {
+        links: way.links,
+        outcome: Outcome::Root(root, Weight::Fault),
+    }
+}
+
+/// `thread 1 waits for thread 2, which waits for thread 1`
+fn circle(links: &[Link]) -> String {
+    let one_process = links
+        .iter()
+        .all(|link| link.waiter.pid == links[0].waiter.pid);
+    let named = |node: &Node| match one_process {
+        true => format!("thread {}", node.tid),
+        false => format!("process {} ({})", node.pid, node.name),
+    };
+    let mut names = vec![named(&links[0].waiter)];
+    let owing = links.iter().filter_map(|link| link.owed_by.as_ref());
+    names.extend(owing.map(|owed| named(&owed.node)));
+    // Of threads of one process behind each other its name says it all.
+    names.dedup();
+    let (first, others) = (&names[0], names[1..].join(", which waits for "));
+    format!("{first} waits for {others}")
+}
