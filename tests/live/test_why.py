@@ -416,43 +416,6 @@ def test_what_a_shell_asks_between_two_sleeps_is_told_by_its_script(tmp_path: Pa
     )
 
 
-SERVER = """
-import socket, sys
-listening = socket.create_server(("127.0.0.1", 0))
-print(listening.getsockname()[1], flush=True)
-clients = []
-while True:
-    clients.append(listening.accept())
-"""
-CLIENT = """
-import asyncio, sys
-async def main():
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[1]))
-    print("connected", flush=True)
-    print(await reader.readline())
-asyncio.run(main())
-"""
-IDLE = """
-import asyncio
-async def main():
-    print("connected", flush=True)
-    await asyncio.Event().wait()
-asyncio.run(main())
-"""
-
-
-@pytest.mark.live
-def test_an_event_loops_channel_to_itself_explains_nothing_beside_a_connection() -> None:
-    with started([PYTHON, "-c", SERVER], stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode().strip()
-        with started([PYTHON, "-c", CLIENT, port], stdout=subprocess.PIPE) as client:
-            assert client.stdout is not None and client.stdout.readline()
-            report = why(client.pid)
-        assert report["root"]["pid"] == server.pid, report["story"]
-        assert "waits for something else" in report["root"]["what"], report["story"]
-
-
 @pytest.mark.live
 def test_goroutines_are_told_with_what_they_wait_for_and_where(tmp_path: Path) -> None:
     if shutil.which("go") is None:
@@ -470,15 +433,6 @@ def test_goroutines_are_told_with_what_they_wait_for_and_where(tmp_path: Path) -
     ]
     assert re.search(r"chan send \(goroutine \d+, main.sends at", report["root"]["what"])
     assert re.search(r"sleep \(goroutine \d+, main.beats at", report["root"]["what"])
-
-
-@pytest.mark.live
-def test_an_event_loop_with_nothing_else_waits_for_itself() -> None:
-    with started([PYTHON, "-c", IDLE], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline()
-        report = why(process.pid)
-    assert report["root"]["kind"] == "deadlock", report["story"]
-    assert "only process" in report["root"]["what"], report["story"]
 
 
 def test_a_process_that_is_not_there_is_told() -> None:

@@ -64,10 +64,9 @@ def wait(*tasks: Task) -> LoopWait:
 def test_the_task_that_is_to_end_the_wait_is_told_with_what_keeps_it() -> None:
     found = wait(WAITS, SETS)
     assert found.name == "`await stop.wait()` (main at app.py:2)"
-    assert found.nobody.startswith(
-        "task T200 sleeps in `await asyncio.sleep(9)` (sets at app.py:4)"
-    )
-    assert found.nobody.endswith("its function sets comes to `stop.set()`")
+    assert found.why.startswith("task T200 sleeps in `await asyncio.sleep(9)` (sets at app.py:4)")
+    assert found.why.endswith("its function sets comes to `stop.set()`")
+    assert found.end == "timer"
 
 
 def test_a_loop_in_which_a_task_sleeps_may_go_on() -> None:
@@ -79,7 +78,8 @@ def test_a_loop_in_which_a_task_sleeps_may_go_on() -> None:
 def test_a_loop_in_which_all_tasks_wait_for_each_other_is_stuck() -> None:
     found = wait(GATHERS, TAKES)
     assert found.name == "`await jobs.get()` (takes at app.py:7)"
-    assert "none goes on" in found.nobody
+    assert "none goes on" in found.why
+    assert found.end == "deadlock"
 
 
 def test_a_task_that_awaits_another_waits_for_what_that_waits_for() -> None:

@@ -12,12 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flagfinder.live.interpreters.asyncio_tasks import Task, tasks_of
 from flagfinder.live.interpreters.py_spy import SeenStack, UnreadableError, look
 from flagfinder.live.interpreters.python import PythonCode, PythonFrame
 from flagfinder.live.interpreters.python_blocked import awaited, blocked, is_library
 from flagfinder.live.interpreters.python_sources import Sources
+
+if TYPE_CHECKING:
+    from flagfinder.live.interpreters.fields import TaskEnd
 
 _LOOP = re.compile(r"/asyncio/(base_events|runners)\.py$")
 _TASK = re.compile(r"^<_asyncio\.Task at ")
@@ -33,12 +37,13 @@ _MOST_TOLD = 4
 @dataclass(frozen=True)
 class LoopWait:
     """What a thread's event loop waits for. ``name``: the statement of the task that keeps it;
-    None where the loop may go on by itself. ``nobody``: why nobody ends it. ``notes`` tell of the
-    other tasks.
+    None where the loop may go on by itself. ``end`` says what ends that wait, and ``why`` in words.
+    ``notes`` tell of the other tasks.
     """
 
     name: str | None
-    nobody: str
+    end: TaskEnd
+    why: str
     notes: tuple[str, ...]
 
 
@@ -90,9 +95,16 @@ def loop_wait(main: int, tasks: Sequence[Task], sources: Sources) -> LoopWait | 
     if len(notes) > _MOST_TOLD:
         notes = [*notes[:_MOST_TOLD], f"{len(notes) - _MOST_TOLD} more tasks wait"]
     if stuck is None:
-        return LoopWait(None, "", tuple(notes))
-    nobody = _owed(stuck, tasks, sources) or _why_nobody(len(tasks) - 1, is_stuck=is_stuck)
-    return LoopWait(_statement(stuck, sources), nobody, tuple(notes))
+        return LoopWait(None, "unknown", "", tuple(notes))
+    owed = _owed(stuck, tasks, sources)
+    if owed is not None:
+        other, by = owed
+        end: TaskEnd = "timer" if _sleeps(other) else "unknown"
+        why = f"{_told(other, sources)}, and {by}"
+    else:
+        end = "deadlock" if is_stuck else "unknown"
+        why = _why_nobody(len(tasks) - 1, is_stuck=is_stuck)
+    return LoopWait(_statement(stuck, sources), end, why, tuple(notes))
 
 
 def _chain(task: Task, tasks: Mapping[int, Task]) -> Iterator[Task]:
@@ -113,6 +125,10 @@ def _is_within(task: Task) -> bool:
     return bool(_WITHIN.search(innermost.file)) or not is_library(innermost.file)
 
 
+def _sleeps(task: Task) -> bool:
+    return task.frames[0].function == "sleep"
+
+
 def _joins(task: Task) -> bool:
     innermost = task.frames[0]
     return bool(_JOINS.search(innermost.file)) and innermost.function not in _LIMITED
@@ -120,7 +136,7 @@ def _joins(task: Task) -> bool:
 
 def _told(task: Task, sources: Sources) -> str:
     name = f"task {task.name} " if task.name else "a task "
-    does = "sleeps" if task.frames[0].function == "sleep" else "waits"
+    does = "sleeps" if _sleeps(task) else "waits"
     return f"{name}{does} in {_statement(task, sources)}"
 
 
@@ -137,14 +153,11 @@ def _own(task: Task) -> PythonFrame | None:
     return next((frame for frame in task.frames if not is_library(frame.file)), None)
 
 
-def _owed(stuck: Task, tasks: Sequence[Task], sources: Sources) -> str | None:
-    """Which task is to end the wait, and what keeps that."""
-    frames = {task.address: task.frames for task in tasks}
-    what = blocked(stuck.address, frames, sources)
-    for address, answer in (what.owed if what is not None else {}).items():
-        other = next(task for task in tasks if task.address == address)
-        return f"{_told(other, sources)}, and {answer}"
-    return None
+def _owed(stuck: Task, tasks: Sequence[Task], sources: Sources) -> tuple[Task, str] | None:
+    """Which task is to end the wait, and by which code."""
+    what = blocked(stuck.address, {task.address: task.frames for task in tasks}, sources)
+    answers = what.owed if what is not None else {}
+    return next(((task, answers[task.address]) for task in tasks if task.address in answers), None)
 
 
 def _why_nobody(others: int, *, is_stuck: bool) -> str:

@@ -5,10 +5,12 @@ its types only.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from flagfinder.live.interpreters.python_loop import Way
 
+# What ends the wait of an event loop's task.
+TaskEnd = Literal["timer", "deadlock", "unknown"]
 PythonLoopKind = Literal["waits", "mixed", "works", "counts", "endless"]
 
 
@@ -90,7 +92,7 @@ class AskedOfFields(TypedDict):
 
 class AskedFields(TypedDict):
     """What a thread asks in its loop, or ``blocks`` in; ``nobody`` says why no thread is in
-    ``owed``. Of a thread that blocks it is empty, unless a task of its event loop is told of.
+    ``owed``. ``of_task``: it is a task of an event loop that blocks, and this ends its wait.
     ``tells_all``: the machine's code need not be looked at.
     """
 
@@ -99,4 +101,5 @@ class AskedFields(TypedDict):
     owed: list[AskedOfFields]
     nobody: str
     blocks: bool
+    of_task: NotRequired[TaskEnd]
     tells_all: bool

@@ -67,8 +67,9 @@ def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
             "tid": tid,
             "name": wait.name,
             "owed": [],
-            "nobody": wait.nobody,
+            "nobody": wait.why,
             "blocks": True,
+            "of_task": wait.end,
             "tells_all": False,
         }
         for tid, wait in loops.items()

@@ -4,6 +4,8 @@
 
 use serde::Deserialize;
 
+use super::report::RootKind;
+
 /// What a thread asks again and again, or is blocked in, as the source of its program has it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Asked {
@@ -18,6 +20,9 @@ pub struct Asked {
     /// It does not ask, but is blocked, if it is in a call without a time limit.
     #[serde(default)]
     pub blocks: bool,
+    /// A task of its event loop is told of: what ends that task's wait. `nobody` says more.
+    #[serde(default)]
+    pub of_task: Option<RootKind>,
     /// The machine's code need not be looked at, as that of a shell, which would be held meanwhile.
     #[serde(default)]
     pub tells_all: bool,

@@ -117,8 +117,9 @@ pub fn examine(
                 Some(obstacles) => State::Waits(obstacles),
                 None => in_call(processes, pid, &activity, &call, &stack),
             };
-            match asked.filter(|asked| asked.blocks && is_futex(&call)) {
-                Some(asked) => flags::blocked_in_source(pid, asked, state),
+            match asked.filter(|asked| asked.blocks) {
+                Some(asked) if is_futex(&call) => flags::blocked_in_source(pid, asked, state),
+                Some(asked) => flags::blocked_in_task(asked, state),
                 None => state,
             }
         }
@@ -301,6 +302,10 @@ fn in_call(
             activity.sleeps_in
         );
         return State::End(End::outside(RootKind::Input, what));
+    }
+    // A channel to itself is no deadlock of a thread that wakes in time.
+    if timeout.is_some_and(|timeout| !is_short(timeout)) {
+        obstacles.retain(|o| !o.debtors.is_empty() || o.otherwise.kind != RootKind::Deadlock);
     }
     let is_owed = obstacles
         .iter()

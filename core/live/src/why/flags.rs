@@ -177,6 +177,34 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
     State::Waits(obstacles)
 }
 
+/// What a task of a thread's event loop waits for, where nothing but the loop itself, or the limit
+/// of its call, wakes the thread.
+pub fn blocked_in_task(asked: &Asked, state: State) -> State {
+    let (State::Waits(obstacles), Some(kind)) = (&state, asked.of_task) else {
+        return state;
+    };
+    let is_own = |one: &Obstacle| {
+        let kind = one.otherwise.kind;
+        one.debtors.is_empty() && matches!(kind, RootKind::Timer | RootKind::Deadlock)
+    };
+    if !obstacles.iter().all(is_own) {
+        return state;
+    }
+    let mut timers = obstacles
+        .iter()
+        .filter(|one| one.otherwise.kind == RootKind::Timer);
+    let end = match kind {
+        RootKind::Timer => End::outside(kind, &asked.nobody),
+        RootKind::Deadlock if timers.next().is_none() => End::fault(kind, &asked.nobody),
+        _ => End::unknown(&asked.nobody),
+    };
+    let obstacle = Obstacle::ends(Kind::Flag, &asked.name, end);
+    State::Waits(vec![Obstacle {
+        known: Known::ByCode,
+        ..obstacle
+    }])
+}
+
 /// A call that comes back at once because something is wrong with its file; `None`: what it asks
 /// for may still come.
 fn ready(name: &str, call: Option<&str>, descriptors: &Value) -> Option<Obstacle> {
