@@ -85,6 +85,27 @@ fn a_programs_comparison_is_told_from_a_machines_checks() {
 }
 
 #[test]
+fn a_constant_is_compared_with_what_the_loop_made_anew() {
+    let is_new = |left: Expression, right: Expression| {
+        let condition = Condition {
+            left,
+            right,
+            leaves: Relation::NotEqual,
+            bits: 32,
+        };
+        condition.compares_with_something_new(0x1000, 4)
+    };
+    let result = || Expression::Signed {
+        of: Box::new(Expression::Opaque(Some(0))),
+        bits: 32,
+        to: 64,
+    };
+    assert!(is_new(load(32), result()) && is_new(result(), load(32)));
+    assert!(!is_new(load(32), Expression::Number(7)));
+    assert!(!is_new(Expression::Number(0), result()));
+}
+
+#[test]
 fn the_loaded_value_stands_on_the_left() {
     let zero = Expression::Number(0);
     let text_of = |leaves| text(zero.clone(), leaves, load(32));

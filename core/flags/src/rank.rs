@@ -173,9 +173,9 @@ fn one(
         scale.add(-0.1, why);
         own = own.or(Some(Own::Shared));
     }
-    let is_machine = outside.live && analysis.interprets;
-    if is_machine && is_compared_with_a_call(analysis, candidate) {
-        let why = "the loop compares it with the result of a system call: more likely a constant";
+    let is_module = analysis.interprets && !analysis.generated.holds_loop;
+    if outside.live && is_module && is_compared_with_something_new(analysis, candidate) {
+        let why = "the loop compares it with what it has just made: more likely a constant";
         scale.add(-0.2, why);
         own = Some(Own::Code);
     }
@@ -283,15 +283,15 @@ fn one(
     })
 }
 
-/// Does a system call's result decide all tests that compare the word with something?
-fn is_compared_with_a_call(analysis: &Analysis, candidate: &Candidate) -> bool {
-    let mentions = |exit: &&usize| {
-        let test = analysis.conditions[**exit].as_ref();
-        test.is_some_and(|test| test.mentions(candidate.address, candidate.bytes))
+/// Is the word only compared with what the loop makes anew?
+fn is_compared_with_something_new(analysis: &Analysis, candidate: &Candidate) -> bool {
+    let is_new = |exit: &usize| {
+        let test = analysis.conditions[*exit].as_ref();
+        test.is_some_and(|test| {
+            test.compares_with_something_new(candidate.address, candidate.bytes)
+        })
     };
-    let by_call = |exit: &usize| analysis.calls.iter().any(|(_, exits)| exits.contains(exit));
-    let mut exits = candidate.exits.iter().filter(mentions).peekable();
-    exits.peek().is_some() && exits.all(by_call)
+    candidate.exits.iter().any(is_new) && !analysis.is_compared(candidate)
 }
 
 /// Does the normal run leave by branches that the thread brings nearer itself (a count, the next
