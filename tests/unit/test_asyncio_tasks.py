@@ -9,6 +9,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -96,9 +97,8 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tables of locations are of 3.11 and later")
 @pytest.mark.parametrize("module", ["ast", "argparse", "asyncio.base_events", "inspect"])
 def test_lines_are_those_that_python_gives(module: str) -> None:
-    file = __import__(module, fromlist=["x"]).__file__
-    with open(file, encoding="utf-8") as source:  # noqa: PTH123
-        whole = compile(source.read(), file, "exec")
+    file = Path(__import__(module, fromlist=["x"]).__file__ or "")
+    whole = compile(file.read_text(encoding="utf-8"), str(file), "exec")
     for code in codes(whole):
         lines = [line for line, *_ in code.co_positions()]
         found = [

@@ -215,6 +215,19 @@ impl Analysis {
         Some(any)
     }
 
+    /// Does an interpreter's loop that is a module's code ask whether the word is the same as another
+    /// one, as the program's comparison does?
+    pub fn is_compared(&self, candidate: &Candidate) -> bool {
+        let asks = |exit: &usize| {
+            let test = self.conditions[*exit].as_ref();
+            test.is_some_and(|test| {
+                test.mentions(candidate.address, candidate.bytes) && test.asks_for_same_words()
+            })
+        };
+        let is_module = self.interprets && !self.generated.holds_loop;
+        is_module && candidate.exits.iter().any(asks)
+    }
+
     /// Is the loop a virtual machine's, or does it run code that one made?
     pub fn is_of_machine(&self) -> bool {
         self.interprets || self.generated.any()

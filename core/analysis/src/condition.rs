@@ -93,6 +93,34 @@ impl Condition {
         left.is_loaded() && right.is_loaded() && left.count_loads(&on_the_right) == 0
     }
 
+    /// Is it asked whether two words, each as a whole, are the same?
+    pub fn asks_for_same_words(&self) -> bool {
+        let sides = self.left.tested().map(|(sides, ..)| (&sides.0, &sides.1));
+        let (left, right) = sides
+            .or_else(|| self.without_difference())
+            .unwrap_or((&self.left, &self.right));
+        let is_word = |side: &Expression| matches!(side, Expression::Load { .. });
+        let is_same = matches!(self.leaves, Relation::Equal | Relation::NotEqual);
+        is_same && is_word(left) && is_word(right)
+    }
+
+    /// Is the word, as a whole, compared with what the loop made anew, as a call's result?
+    pub fn compares_with_something_new(&self, address: u64, bytes: u32) -> bool {
+        let whole = |side: &Expression| match side {
+            Expression::Signed { of, .. } => (**of).clone(),
+            side => side.clone(),
+        };
+        let (left, right) = self
+            .without_difference()
+            .unwrap_or((&self.left, &self.right));
+        let (left, right) = (whole(left), whole(right));
+        let is_word = |side: &Expression| {
+            matches!(side, Expression::Load { .. }) && side.mentions(address, bytes)
+        };
+        let is_new = |side: &Expression| matches!(side, Expression::Opaque(_));
+        is_word(&left) && is_new(&right) || is_new(&left) && is_word(&right)
+    }
+
     /// Does the loop go on as long as two words keep their distance: `x == y`, or `x - y == 64`?
     /// (If the words have to become equal, one may be a ticket and the other the number that is
     /// served.)

@@ -54,6 +54,58 @@ fn the_next_position_of_two_is_tried_before_others() {
 }
 
 #[test]
+fn a_programs_comparison_is_told_from_a_machines_checks() {
+    let other = || Expression::Load {
+        address: 0x2000,
+        bits: 32,
+        value: 7,
+    };
+    let is_same = |left: Expression, leaves, right: Expression| {
+        let bits = 32;
+        let condition = Condition {
+            left,
+            right,
+            leaves,
+            bits,
+        };
+        condition.asks_for_same_words()
+    };
+    assert!(is_same(load(32), Relation::Equal, other()));
+    assert!(!is_same(load(32), Relation::Below, other()), "a bound");
+    assert!(!is_same(load(32), Relation::Equal, Expression::Number(7)));
+    let tag = Expression::Number(0x3f);
+    let masked = Expression::Binary(Operator::And, Box::new(other()), Box::new(tag));
+    assert!(
+        !is_same(load(32), Relation::Equal, masked.clone()),
+        "a type"
+    );
+    // The outcome is compared with a bit of the program's instruction.
+    let outcome = Expression::Test(Relation::Equal, 32, Box::new((load(32), other())));
+    assert!(is_same(outcome, Relation::Equal, masked));
+}
+
+#[test]
+fn a_constant_is_compared_with_what_the_loop_made_anew() {
+    let is_new = |left: Expression, right: Expression| {
+        let condition = Condition {
+            left,
+            right,
+            leaves: Relation::NotEqual,
+            bits: 32,
+        };
+        condition.compares_with_something_new(0x1000, 4)
+    };
+    let result = || Expression::Signed {
+        of: Box::new(Expression::Opaque(Some(0))),
+        bits: 32,
+        to: 64,
+    };
+    assert!(is_new(load(32), result()) && is_new(result(), load(32)));
+    assert!(!is_new(load(32), Expression::Number(7)));
+    assert!(!is_new(Expression::Number(0), result()));
+}
+
+#[test]
 fn the_loaded_value_stands_on_the_left() {
     let zero = Expression::Number(0);
     let text_of = |leaves| text(zero.clone(), leaves, load(32));

@@ -36,6 +36,9 @@ const DISPATCHES: usize = 2000;
 const BETWEEN: usize = 8;
 /// Largest size of an instruction of the interpreted program, with its operands.
 const PIECE: u64 = 32;
+/// Most pointers from an object to a word of its own: one to its slots. What lies behind more is
+/// held by other objects (a scope, a function).
+const OF_OBJECT: u32 = 2;
 /// Largest distance of the program's constants from its instructions.
 const FUNCTION: u64 = 4096;
 
@@ -143,6 +146,12 @@ impl Interpreted {
         self.is_within(address, PIECE)
     }
 
+    /// How many pointers, one behind the other, lead to the word that decides an exit.
+    pub fn hops(&self, address: u64) -> Option<u32> {
+        let way = self.ways.get(&address)?;
+        way.iter().map(|pointer| pointer.hops).max()
+    }
+
     /// Words that decide exits and lie in an object to which both a variable and a constant of the
     /// program lead. The two share it until one of them is written: the writer makes a copy first.
     /// `word` reads 8 bytes.
@@ -160,7 +169,8 @@ impl Interpreted {
             .flat_map(|at| self.constants(*at))
             .collect();
         let constants: FxHashSet<u64> = places.into_iter().filter_map(word).collect();
-        let is_shared = |way: &[Pointer]| way.iter().any(|p| constants.contains(&p.object));
+        let leads = |p: &Pointer| p.hops <= OF_OBJECT && constants.contains(&p.object);
+        let is_shared = |way: &[Pointer]| way.iter().any(leads);
         let shared = by_variable.into_iter().filter(|(_, way)| is_shared(way));
         shared.map(|(address, _)| *address).collect()
     }
@@ -391,7 +401,11 @@ mod tests {
 
     #[test]
     fn an_object_of_a_variable_and_a_constant_is_copied_on_write() {
-        let pointer = |at, object| Pointer { at, object };
+        let pointer = |at, object| Pointer {
+            at,
+            object,
+            hops: 1,
+        };
         let shared = |way: &[Pointer], holds: u64| {
             let program = Interpreted {
                 words: vec![0x9000, 0x9020],

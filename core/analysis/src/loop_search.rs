@@ -19,8 +19,11 @@ const ITERATIONS: usize = 96;
 const ROUNDS: usize = 12;
 /// The rounds of one loop differ by less than this in length.
 const UNEVEN: u32 = 4;
-/// A gap that is so many times the middle one is no iteration.
+/// A gap that is so many times the middle one is no iteration, unless it comes regularly.
 const FAR: u32 = 24;
+/// It comes regularly if one gap of so many is as long: an interpreter that goes round for each
+/// piece of its program does most in one of them.
+const REGULAR: usize = 12;
 
 /// The loop at the window's end; `None`: nothing repeats. `preferred` are pcs of a loop
 /// that is known from elsewhere (the diff): where one of them recurs, it is the marker.
@@ -128,6 +131,12 @@ fn steady_tail(window: &Window, steps: Vec<u32>) -> Option<Vec<u32>> {
     let mut gaps: Vec<u32> = steps.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort_unstable();
     let far = gaps.get(gaps.len() / 2)?.saturating_mul(FAR).max(64);
+    let long = gaps.len() / REGULAR;
+    let regular = gaps[gaps.len() - long.max(1)];
+    let far = match long >= LEAST {
+        true => far.max(regular.saturating_mul(UNEVEN)),
+        false => far,
+    };
     let last = *steps.last()?;
     if window.len() - last > far {
         return None;
@@ -209,6 +218,31 @@ mod tests {
         // It does pass the marker.
         code.push(AROUND);
         assert_eq!(marker_of(&code, JUMP), Some(AROUND));
+    }
+
+    /// Iterations of a loop that calls a short routine four times and then, if `at` says so of the
+    /// round, a long one.
+    fn pieces(at: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for round in 0..20 {
+            for piece in 0..5 {
+                let steps = if piece == 4 && at(round) { 400 } else { 2 };
+                let routine = std::iter::repeat_n((INNER, 0x6000), steps);
+                for (pc, rsp) in std::iter::once((AROUND, 0x7000)).chain(routine) {
+                    let mut decoder = Decoder::with_ip(64, &[0x90], pc, DecoderOptions::NONE);
+                    let index = window.intern(&decoder.decode(), 0, &mut factory);
+                    window.push(index, Value::of(rsp));
+                }
+            }
+        }
+        find(&window, &[]).map(|spin| spin.iterations)
+    }
+
+    #[test]
+    fn a_long_piece_that_comes_in_each_round_is_a_part_of_the_loop() {
+        assert_eq!(pieces(|_| true), Some(99));
+        assert_eq!(pieces(|round| round == 10), Some(44), "it comes once");
     }
 
     #[test]

@@ -88,21 +88,27 @@ impl<'w> Builder<'w> {
         let Some((address, value)) = access.address.zip(value) else {
             return Expression::Opaque(value);
         };
-        let stored = (depth > 0).then(|| self.stored(step, address, bits, depth));
-        if let Some(stored) = stored.flatten() {
-            return stored;
-        }
-        Expression::Load {
+        let load = Expression::Load {
             address,
             bits,
             value,
-        }
+        };
+        self.stored(step, &load, depth).unwrap_or(load)
     }
 
     /// The value that was saved at an address and is read back, or the part of it that is read (a
     /// member of a union). A word that the same instruction has read since does not count: another
     /// thread may have written it by then.
-    fn stored(&self, step: u32, address: u64, bits: u32, depth: u32) -> Option<Expression> {
+    fn stored(&self, step: u32, load: &Expression, depth: u32) -> Option<Expression> {
+        let &Expression::Load {
+            address,
+            bits,
+            value,
+        } = load
+        else {
+            return None;
+        };
+        let depth = depth.checked_sub(1)?;
         let end = address.checked_add(u64::from(bits / 8))?;
         let from = step.saturating_sub(REACH);
         let is_again = |before: u32| {
@@ -123,12 +129,21 @@ impl<'w> Builder<'w> {
         let source = match code.mnemonic {
             M::Mov => 1,
             M::Push => 0,
+            _ if covers && is_whole_copy(code) => {
+                let from = self.copied_from(store)?.checked_add(address - start)?;
+                let load = Expression::Load {
+                    address: from,
+                    bits,
+                    value,
+                };
+                return Some(self.stored(store, &load, depth).unwrap_or(load));
+            }
             _ => return None,
         };
         if !covers || u64::from(code.bits(0)) != bytes * 8 {
             return None;
         }
-        let whole = self.operand(store, code, source, depth - 1);
+        let whole = self.operand(store, code, source, depth);
         if bytes * 8 == u64::from(bits) {
             return Some(whole);
         }
@@ -143,6 +158,18 @@ impl<'w> Builder<'w> {
                 Expression::Binary(Operator::ShiftRight, Box::new(whole), by).low(bits)
             }
         })
+    }
+
+    /// Where the vector register was read as a whole that the step stores. (A value and its type
+    /// may be copied together.)
+    fn copied_from(&self, store: u32) -> Option<u64> {
+        let code = self.window.code(store);
+        let to = code.memory.iter().fold(0, |all, m| all | m.resources());
+        let held = code.reads & !to;
+        let definition = last_writer(self.window, store, held).filter(|_| held != 0)?;
+        let is_copy = is_whole_copy(self.window.code(definition));
+        let mut reads = self.window.accesses(definition).iter().filter(|a| !a.write);
+        reads.next().filter(|_| is_copy)?.address
     }
 
     pub fn register(&self, step: u32, number: u8, depth: u32) -> Expression {
@@ -394,6 +421,14 @@ impl Condition {
 fn general_number(register: Register) -> Option<u8> {
     let is_whole = register.is_gpr32() || register.is_gpr64();
     is_whole.then(|| register.number() as u8)
+}
+
+/// Does it move 16 bytes between memory and a register as they are?
+fn is_whole_copy(code: &Decoded) -> bool {
+    matches!(
+        code.mnemonic,
+        M::Movups | M::Movaps | M::Movdqu | M::Movdqa | M::Movupd | M::Movapd
+    )
 }
 
 fn is_conditional_move(code: &Decoded) -> bool {

@@ -195,3 +195,46 @@ fn the_carry_of_another_comparison_puts_nothing_in_order() {
     let asked = asked(&[&COMPARED[..], &made].concat());
     assert!(!asked.contains("value"), "{asked}");
 }
+
+/// What `mov eax, [rsp+at]` finds behind `movups xmm0, [rbx]; movups [rsp], xmm0`.
+fn copied(at: u8) -> Expression {
+    const STACK: u64 = 0x7000;
+    let codes: [&[u8]; 3] = [
+        &[0x0f, 0x10, 0x03],
+        &[0x0f, 0x11, 0x04, 0x24],
+        &[0x8b, 0x44, 0x24, at],
+    ];
+    let accesses = [
+        (WORD, 16, false),
+        (STACK, 16, true),
+        (STACK + u64::from(at), 4, false),
+    ];
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    for (code, (address, bytes, write)) in codes.into_iter().zip(accesses) {
+        let pc = 0x1000 + 8 * u64::from(window.len());
+        let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+        let index = window.intern(&decoder.decode(), 0, &mut factory);
+        window.push(index, Value::of(STACK));
+        window.push_access(Access {
+            address: Some(address),
+            bytes,
+            write,
+            value: Value::of(3),
+        });
+    }
+    window.push_result(0, Value::of(3));
+    Builder::new(&window).register(window.len(), 0, DEPTH)
+}
+
+#[test]
+fn a_value_that_is_copied_with_its_type_is_what_was_loaded() {
+    for (at, from) in [(0, WORD), (8, WORD + 8)] {
+        let load = Expression::Load {
+            address: from,
+            bits: 32,
+            value: 3,
+        };
+        assert_eq!(copied(at), load);
+    }
+}

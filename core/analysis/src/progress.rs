@@ -7,10 +7,13 @@ use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::{Syscall, Window};
 use rustc_hash::FxHashSet;
 
+use crate::interpreter::interprets;
 use crate::spin_loop::SpinLoop;
 
 /// Iterations that are compared with each other.
 const COMPARED: usize = 12;
+/// The same of an interpreter that goes round for each piece of its program.
+const COMPARED_PIECES: usize = 48;
 /// Two iterations go the same way if they share this part of their instructions.
 const ALIKE: f64 = 0.8;
 
@@ -103,7 +106,11 @@ fn is_woken(window: &Window, spin: &SpinLoop) -> bool {
 }
 
 fn repeats(window: &Window, spin: &SpinLoop) -> bool {
-    let starts = &spin.starts[spin.starts.len().saturating_sub(COMPARED + 1)..];
+    let compared = match interprets(window, spin) {
+        true => COMPARED_PIECES,
+        false => COMPARED,
+    };
+    let starts = &spin.starts[spin.starts.len().saturating_sub(compared + 1)..];
     let ways: Vec<FxHashSet<u32>> = starts
         .windows(2)
         .map(|pair| (pair[0]..pair[1]).map(|s| window.code_index(s)).collect())
@@ -185,6 +192,38 @@ mod tests {
         assert!(progress(0, |_| Vec::new()).repeats);
         assert!(progress(1, |_| Vec::new()).repeats);
         assert!(!progress(4, |_| Vec::new()).repeats);
+    }
+
+    /// Does a loop repeat itself that jumps to one of so many places in turn?
+    fn repeats_pieces(pieces: u64) -> bool {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        let mut starts = Vec::new();
+        for round in 0..60 {
+            starts.push(window.len());
+            // nop; jmp rax; and what stands there
+            let piece = 0x2000 + 0x100 * (round % pieces);
+            let mut code: Vec<(u64, &[u8])> = vec![(0x1000, &[0x90]), (0x1001, &[0xff, 0xe0])];
+            code.extend((0..20).map(|at| (piece + at, &[0x90][..])));
+            for (pc, bytes) in code {
+                let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+                let index = window.intern(&decoder.decode(), 0, &mut factory);
+                window.push(index, Value::of(0x7000));
+            }
+        }
+        let spin = SpinLoop {
+            marker: 0,
+            iterations: starts.len() as u64 - 1,
+            starts,
+            end: window.len(),
+        };
+        repeats(&window, &spin)
+    }
+
+    #[test]
+    fn an_interpreter_repeats_itself_after_all_pieces_of_its_program() {
+        assert!(repeats_pieces(20));
+        assert!(!repeats_pieces(50));
     }
 
     #[test]

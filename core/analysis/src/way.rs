@@ -25,6 +25,8 @@ pub struct Pointer {
     pub at: u64,
     /// Address of the object that it points to.
     pub object: u64,
+    /// How many pointers lead from it to the word, with itself.
+    pub hops: u32,
 }
 
 /// The pointers that lead to what the step reads at `address`; the last comes first.
@@ -36,14 +38,14 @@ pub(crate) fn way(
 ) -> Vec<Pointer> {
     let mut found = Vec::new();
     let mut seen: FxHashSet<(u32, u64)> = FxHashSet::default();
-    let makers = |step: u32, address: u64| {
+    let makers = |step: u32, address: u64, hops: u32| {
         let inputs = dependence.inputs(step).iter();
         let inputs = inputs.filter(|edge| edge.input == Input::Address);
-        inputs.map(move |edge| (edge.from, address))
+        inputs.map(move |edge| (edge.from, address, hops))
     };
-    let mut work: VecDeque<(u32, u64)> = makers(step, address).collect();
+    let mut work: VecDeque<(u32, u64, u32)> = makers(step, address, 1).collect();
     for _ in 0..STEPS {
-        let Some((step, address)) = work.pop_front() else {
+        let Some((step, address, hops)) = work.pop_front() else {
             break;
         };
         if !seen.insert((step, address)) {
@@ -52,12 +54,12 @@ pub(crate) fn way(
         // A value that the loop itself saved there (a register) is followed to where it came from.
         let inputs = dependence.inputs(step).iter();
         let handed_on = inputs.filter(|edge| edge.input != Input::Address);
-        work.extend(handed_on.map(|edge| (edge.from, address)));
+        work.extend(handed_on.map(|edge| (edge.from, address, hops)));
         let mut reads = window.accesses(step).iter();
         let read = reads.find(|access| !access.write && access.bytes == 8);
         let pointer = read.and_then(|read| {
             let (at, object) = (read.address?, read.value.get(64)?);
-            Some(Pointer { at, object })
+            Some(Pointer { at, object, hops })
         });
         let leads = |pointer: &Pointer| {
             let distance = address.checked_sub(pointer.object);
@@ -67,7 +69,7 @@ pub(crate) fn way(
             if !found.contains(&pointer) {
                 found.push(pointer);
             }
-            work.extend(makers(step, pointer.at));
+            work.extend(makers(step, pointer.at, hops + 1));
         }
     }
     found
@@ -110,10 +112,10 @@ mod tests {
         let to_slots: (&[u8], u64, u64) = (&[0x48, 0x8b, 0x48, 16], 0x20010, 0x30000);
         let index: (&[u8], u64, u64) = (&[0x48, 0x8b, 0x16], 0x8000, 4);
         let slot: (&[u8], u64, u64) = (&[0x48, 0x8b, 0x14, 0xd1], 0x30020, 0);
-        let pointer = |at, object| Pointer { at, object };
+        let pointer = |at, object, hops| Pointer { at, object, hops };
         assert_eq!(
             way_of(&[to_table, to_slots, index, slot]),
-            [pointer(0x20010, 0x30000), pointer(0x9000, 0x20000)]
+            [pointer(0x20010, 0x30000, 1), pointer(0x9000, 0x20000, 2)]
         );
         let far = (to_slots.0, to_slots.1, 0x10000);
         assert_eq!(way_of(&[to_table, far, index, slot]), [], "another object");

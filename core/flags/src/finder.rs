@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! From an analysed window and its evidence to a report.
 
+use flagfinder_analysis::condition::Condition;
 use flagfinder_analysis::{failing_call, own_position, Analysis, Candidate, LoopKind};
 use flagfinder_machine::Window;
 
@@ -18,6 +19,9 @@ use crate::within_poll;
 const LISTED: usize = 8;
 /// The same for a virtual machine's loop in a live process, where a copy tells more than the code.
 const LISTED_OF_MACHINE: usize = 24;
+/// Most words of an interpreter's loop that are listed whatever their score, because the loop
+/// compares them with another word, as the program's comparison does.
+const COMPARED: usize = 8;
 /// Most words that are reported beside them because they pick one of the program's named objects.
 const PICKS: usize = 24;
 /// Most values for which tests of one word are reported.
@@ -96,7 +100,14 @@ pub fn report(
         true => LISTED_OF_MACHINE,
         false => LISTED,
     };
-    for ranked in listed.take(most) {
+    let is_compared = |ranked: &&Ranked| {
+        outside.live && analysis.is_compared(&analysis.candidates[ranked.candidate])
+    };
+    let listed: Vec<&Ranked> = listed.take(most).collect();
+    let is_listed = |word: &&Ranked| listed.iter().any(|one| one.candidate == word.candidate);
+    let compared = ranked.iter().filter(|ranked| !is_listed(ranked));
+    let compared: Vec<&Ranked> = compared.filter(is_compared).take(COMPARED).collect();
+    for ranked in listed.into_iter().chain(compared) {
         let mut flag = builder.flag(ranked);
         if call_first {
             flag.confidence *= 0.5;
@@ -250,16 +261,29 @@ impl Builder<'_> {
     fn machine(&self, ranked: &[Ranked]) -> VirtualMachine {
         let analysis = self.analysis;
         let own = |word: &Ranked| Some((analysis.candidates[word.candidate].address, word.own?));
-        let listed = ranked.iter().take(LISTED_OF_MACHINE);
+        let hops = |word: &Ranked| {
+            let address = analysis.candidates[word.candidate].address;
+            Some((address, analysis.interpreted.hops(address)?))
+        };
+        let is_listed = |(at, word): &(usize, &Ranked)| {
+            *at < LISTED_OF_MACHINE || analysis.is_compared(&analysis.candidates[word.candidate])
+        };
+        let listed = ranked
+            .iter()
+            .enumerate()
+            .filter(is_listed)
+            .map(|(_, word)| word);
         VirtualMachine {
             own: ranked.iter().filter_map(own).collect(),
             readers: analysis.interpreted.readers.clone(),
-            asks: listed.flat_map(|word| self.asks(word)).collect(),
+            asks: listed.clone().flat_map(|word| self.asks(word)).collect(),
+            hops: listed.filter_map(hops).collect(),
         }
     }
 
     /// What the tests ask of a word, each value once. (A virtual machine looks at the word's type
-    /// before the program's comparison, or at what this came to behind it.)
+    /// before the program's comparison, or at what this came to behind it.) The program compares
+    /// the word with another one; how the machine asks for a type comes last.
     fn asks(&self, ranked: &Ranked) -> Vec<Ask> {
         let word = &self.analysis.candidates[ranked.candidate];
         let (address, bytes) = (word.address, word.bytes);
@@ -269,16 +293,22 @@ impl Builder<'_> {
         };
         let bits = (bytes * 8).min(64);
         let mut asks: Vec<Ask> = Vec::new();
-        for exit in &word.exits {
-            let test = self.analysis.conditions[*exit].as_ref();
-            let test = test.filter(|test| test.mentions(address, bytes));
-            let value = test.and_then(|t| t.leaving_value(address, bits, word.value.unwrap_or(0)));
-            if let Some((test, value)) = test.zip(value) {
+        let conditions = &self.analysis.conditions;
+        let tests = word
+            .exits
+            .iter()
+            .filter_map(|&exit| conditions[exit].as_ref());
+        let is_of_word = |test: &&Condition| test.mentions(address, bytes);
+        let mut tests: Vec<&Condition> = tests.filter(is_of_word).collect();
+        tests.sort_by_key(|test| (!test.asks_for_same_words(), test.asks_for_bits_or_bounds()));
+        for test in tests {
+            if let Some(value) = test.leaving_value(address, bits, word.value.unwrap_or(0)) {
                 if asks.len() < ASKED && asks.iter().all(|ask| ask.value != value) {
                     let when = test.text(&short);
                     asks.push(Ask {
                         address,
                         bytes,
+                        with_word: test.asks_for_same_words(),
                         value,
                         when,
                     });

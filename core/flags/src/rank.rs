@@ -146,6 +146,10 @@ fn one(
         .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
     scale.score += bonus;
     scale.evidence.extend(why);
+    // It is read together with its type.
+    if outside.live && analysis.is_compared(candidate) {
+        own = None;
+    }
     let bounds = |&other: &usize| analysis.exits[other].induction;
     let is_bound = candidate.is_bound || candidate.exits.iter().any(bounds);
     if !analysis.exits[exit].induction && is_bound {
@@ -167,7 +171,13 @@ fn one(
     if outside.shared.contains(&candidate.address) {
         let why = "its object is a constant of the program, too: it is copied when it is written";
         scale.add(-0.1, why);
-        own = Some(Own::Shared);
+        own = own.or(Some(Own::Shared));
+    }
+    let is_module = analysis.interprets && !analysis.generated.holds_loop;
+    if outside.live && is_module && is_compared_with_something_new(analysis, candidate) {
+        let why = "the loop compares it with what it has just made: more likely a constant";
+        scale.add(-0.2, why);
+        own = Some(Own::Code);
     }
     if candidate.kind == DataKind::Code {
         let read = &window.code(candidate.step).instruction;
@@ -271,6 +281,17 @@ fn one(
         evidence: scale.evidence,
         own,
     })
+}
+
+/// Is the word only compared with what the loop makes anew?
+fn is_compared_with_something_new(analysis: &Analysis, candidate: &Candidate) -> bool {
+    let is_new = |exit: &usize| {
+        let test = analysis.conditions[*exit].as_ref();
+        test.is_some_and(|test| {
+            test.compares_with_something_new(candidate.address, candidate.bytes)
+        })
+    };
+    candidate.exits.iter().any(is_new) && !analysis.is_compared(candidate)
 }
 
 /// Does the normal run leave by branches that the thread brings nearer itself (a count, the next

@@ -284,6 +284,9 @@ pub struct VirtualMachine {
     pub readers: Vec<Reader>,
     /// Values that several tests of the loop ask for.
     pub asks: Vec<Ask>,
+    /// Addresses of words that an interpreter comes to by pointers, and how many of these lead
+    /// there, one behind the other.
+    pub hops: Vec<(u64, u32)>,
 }
 
 /// A test that a word's value would end.
@@ -293,6 +296,8 @@ pub struct Ask {
     pub address: u64,
     /// Its size.
     pub bytes: u32,
+    /// Is the word compared with another one, and not with a number of the code?
+    pub with_word: bool,
     /// With which the test would end the loop.
     pub value: u64,
     /// The test, in words.

@@ -49,8 +49,10 @@ const MOMENTS: [Moment; 3] = [
 /// Most copies that are made. Only the later ones are given their turn.
 const MOST: usize = 24;
 const TRUE_TURNS: usize = 9;
-/// How long after the last copy the word is looked at once more.
-const LATER: Duration = Duration::from_millis(50);
+/// How long the word is looked at after the last copy, and the time between two looks. A worker
+/// that others give work to has the value again that it waits with most of the time.
+const LATER: Duration = Duration::from_millis(150);
+const BETWEEN: Duration = Duration::from_micros(100);
 
 /// What copies agree on.
 pub struct Agreed {
@@ -143,13 +145,12 @@ pub fn look(
         return Ok(Err(why));
     }
     let agreed = agree(seen);
-    std::thread::sleep(LATER);
     let polled = agreed
         .report
         .flags
         .first()
         .filter(|_| has_flag(&agreed.report));
-    if polled.is_some_and(|flag| changed(flag, &memory)) {
+    if polled.is_some_and(|flag| changes(flag, &memory, LATER)) {
         return Ok(Err("the word that its copies poll changes".into()));
     }
     Ok(Ok(agreed))
@@ -200,8 +201,20 @@ fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     seen.is_some_and(|seen| seen.shows(wanted))
 }
 
+/// Has the word, at one of many looks within this time, another value than its copies saw?
+fn changes(flag: &Flag, memory: &dyn AddressSpace, time: Duration) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        if changed(flag, memory) {
+            return true;
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    false
+}
+
 /// Has the word another value than its copies saw?
-fn changed(flag: &Flag, memory: &Memory) -> bool {
+fn changed(flag: &Flag, memory: &dyn AddressSpace) -> bool {
     let bytes = flag.size as usize;
     let (Some(address), Some(value)) = (flag.address.spin, flag.value.spin) else {
         return false;
@@ -214,6 +227,8 @@ fn changed(flag: &Flag, memory: &Memory) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use flagfinder_flags::{Addresses, FlagKind, Values};
 
     use super::*;
@@ -266,6 +281,40 @@ mod tests {
         assert!(agreed.report.gets_on && !has_flag(&agreed.report));
         let agreed = agree(vec![copy(Some(8), 0), copy(Some(8), 0)]);
         assert_eq!(agreed.report.flags[0].address.spin, Some(8));
+    }
+
+    /// A word that is 9, but 0 at each fourth look if others take turns with its thread.
+    struct Worker {
+        looks: Cell<u64>,
+        has_work: bool,
+    }
+
+    impl AddressSpace for Worker {
+        fn read(&self, _: u64, buffer: &mut [u8]) -> usize {
+            self.looks.set(self.looks.get() + 1);
+            buffer.fill(0);
+            buffer[0] = if self.has_work && self.looks.get() % 4 == 0 {
+                0
+            } else {
+                9
+            };
+            buffer.len()
+        }
+    }
+
+    #[test]
+    fn a_word_that_has_its_value_again_at_most_looks_changes() {
+        let mut polled = copy(Some(8), 0).report.flags.remove(0);
+        polled.value.spin = Some(9);
+        let changes = |has_work| {
+            let looks = Cell::new(0);
+            changes(
+                &polled,
+                &Worker { looks, has_work },
+                Duration::from_millis(20),
+            )
+        };
+        assert!(changes(true) && !changes(false));
     }
 
     #[test]

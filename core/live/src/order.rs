@@ -34,7 +34,8 @@ pub fn sort(threads: &mut [ThreadReport]) {
         .fold(0.0, f64::max);
     let class = |t: &ThreadReport| {
         let clear = has_flag(t) && t.confidence() + LESS_CERTAIN >= best;
-        (!clear, !has_flag(t), t.serves, t.steps == 0)
+        let is_heartbeat = heartbeats.contains(&t.tid);
+        (!clear, !has_flag(t), t.serves, t.steps == 0, is_heartbeat)
     };
     threads.sort_by(|a, b| {
         class(a)
@@ -96,6 +97,12 @@ mod tests {
         let sleeper = || thread(2, 0.02, 900.0, None);
         let yielder = || thread(2, 0.9, 0.0, None);
         assert_eq!(first(vec![heartbeat(), sleeper()]), 2);
+        let wants_more = || thread(1, 0.003, 20.0, Some(0.6));
+        let sleeper_at_times = ThreadReport {
+            wants: 0.002,
+            ..sleeper()
+        };
+        assert_eq!(first(vec![wants_more(), sleeper_at_times]), 2);
         assert_eq!(first(vec![heartbeat(), yielder()]), 2);
         let dozes = thread(1, 0.0, 0.0, Some(0.6));
         let hot_at_times = ThreadReport {

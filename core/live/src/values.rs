@@ -51,7 +51,8 @@ pub(crate) fn try_out(
         }
         let begin = clock();
         let result = try_words(std::slice::from_ref(first))?;
-        ends |= result.outcome == Outcome::Leaves;
+        let outcome = result.outcome;
+        ends |= outcome == Outcome::Leaves;
         seen.thrown
             .extend(result.is_thrown.then_some(first.address));
         seen.moves
@@ -59,6 +60,11 @@ pub(crate) fn try_out(
         flags[*at]["proof"] = json!(result);
         if is_further {
             spent += clock() - begin;
+        }
+        let ask = asked(&flags[*at], asks).next();
+        if let (true, Some((_, when)), Outcome::Leaves) = (is_further, ask, outcome) {
+            flags[*at]["value"]["exit"] = json!(format!("{:#x}", first.value));
+            flags[*at]["exit_when"] = json!(when);
         }
     }
     let begin = clock();
@@ -165,7 +171,8 @@ mod tests {
 
     fn ask(at: u64, value: u64) -> Ask {
         let ask = json!({
-            "address": at * 0x1000, "bytes": 8, "value": value, "when": format!("it is {value}"),
+            "address": at * 0x1000, "bytes": 8, "value": value, "with_word": false,
+            "when": format!("it is {value}"),
         });
         serde_json::from_value(ask).expect("an ask")
     }

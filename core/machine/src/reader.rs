@@ -32,6 +32,12 @@ impl Reader {
         })
     }
 
+    /// Does the other one find its place by the same registers, at whatever distance?
+    pub fn is_like(&self, other: &Reader) -> bool {
+        let parts = |reader: &Reader| (reader.base, reader.index, reader.scale);
+        parts(self) == parts(other)
+    }
+
     /// Where it reads with these registers.
     pub fn address(&self, registers: &[u64; 16]) -> u64 {
         let value = |register: Option<u8>| register.map_or(0, |r| registers[usize::from(r & 15)]);

@@ -145,6 +145,7 @@ impl<'a> Experiment<'a> {
             if place.is_some_and(|place| experiment.program.learn(place)) {
                 experiment.round = instructions;
             }
+            experiment.program.executes(before);
             if let Event::Halt(halt) = experiment.replica.step()? {
                 return Ok(Err(Unfit::Halted(halt)));
             }
@@ -255,6 +256,10 @@ impl<'a> Experiment<'a> {
             let (before, stack) = (copy.registers().rip, copy.registers().rsp);
             if let Some(place) = self.program.place(copy.registers()) {
                 path.way.go(&self.program, place);
+            } else if self.program.is_known() && self.program.is_new(before) {
+                if let Some(code) = copy.decode()? {
+                    path.way.look(&self.program, &code, copy.registers());
+                }
             }
             if path.made == longest / 2 {
                 path.way.forget();
@@ -292,7 +297,7 @@ impl<'a> Experiment<'a> {
             return Ok(());
         }
         if self.program.is_known() {
-            proof.outcome = path.in_program();
+            proof.outcome = path.in_program(true);
         } else if path.made - path.last_held > longest / 2 {
             // It is busy with something else.
             proof.outcome = Outcome::Leaves;
@@ -355,11 +360,12 @@ struct Path<'e, 'a> {
 }
 
 impl Path<'_, '_> {
-    /// The outcome for an interpreter that does nothing new any more.
-    fn in_program(&self) -> Outcome {
+    /// The outcome for an interpreter that does nothing new any more. `is_long`: it was followed for
+    /// as long as it may be; what it does behind the loop (to end the program) may take longer.
+    fn in_program(&self, is_long: bool) -> Outcome {
         match self.way.goes_round(&self.loops.program) {
             true => Outcome::Returns,
-            false if self.way.is_behind() => self.left(),
+            false if self.way.is_behind() || is_long && self.way.stays_away() => self.left(),
             false => Outcome::Unknown,
         }
     }
@@ -401,7 +407,7 @@ impl Path<'_, '_> {
         let is_settled = self.made - self.last_new >= self.stretch;
         match is_interpreted {
             true => is_settled
-                .then(|| self.in_program())
+                .then(|| self.in_program(false))
                 .filter(|outcome| *outcome != Outcome::Unknown),
             false => is_settled.then_some(Outcome::Returns),
         }

@@ -5,8 +5,10 @@
 //! place that it reads, and whether that is in the program's loop. What the interpreter does at
 //! such a place says little: it makes the same few steps in whatever it runs.
 
+use flagfinder_machine::decoded::Decoded;
 use flagfinder_machine::Reader;
 use flagfinder_step::registers::general;
+use iced_x86::FlowControl;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// After so many places in a row outside of the loop, the program is behind it.
@@ -14,20 +16,43 @@ const BEHIND: u64 = 64;
 /// When a loop ends, the program goes on with the code around it. When a check fails, it goes on
 /// elsewhere: in a handler, or in nothing that is interpreted.
 const AROUND: u64 = 4096;
+/// Most instructions from the one that reads what the program does next to the jump there.
+const BETWEEN: u32 = 8;
 
 /// The loop of an interpreted program.
 #[derive(Default)]
 pub(crate) struct Program {
     readers: FxHashMap<u64, Reader>,
     places: FxHashSet<u64>,
+    /// Instructions that the interpreter executes in the loop.
+    code: FxHashSet<u64>,
 }
 
 impl Program {
     pub fn new(readers: &[Reader]) -> Program {
         Program {
             readers: readers.iter().map(|reader| (reader.pc, *reader)).collect(),
-            places: FxHashSet::default(),
+            ..Program::default()
         }
+    }
+
+    /// The interpreter executes this instruction in the loop.
+    pub fn executes(&mut self, pc: u64) {
+        self.code.insert(pc);
+    }
+
+    /// Is the instruction new to the loop, so that it may be one by which the interpreter reads
+    /// what comes behind the loop?
+    pub fn is_new(&self, pc: u64) -> bool {
+        !self.code.contains(&pc)
+    }
+
+    /// The place beside the loop's that the instruction reads as those read that are known.
+    fn read_alike(&self, code: &Decoded, registers: &libc::user_regs_struct) -> Option<u64> {
+        let reader = Reader::of(code)?;
+        let is_alike = self.readers.values().any(|known| known.is_like(&reader));
+        let place = is_alike.then(|| reader.address(&general(registers)))?;
+        (!self.places.contains(&place) && self.is_around(place)).then_some(place)
     }
 
     /// The place that the next instruction reads, if it reads the program.
@@ -62,9 +87,29 @@ pub(crate) struct Way {
     first: Option<u64>,
     /// The loop's places that it came to since [`Way::forget`].
     again: FxHashSet<u64>,
+    /// What an instruction that is new to the loop read, the stack pointer then, and how many
+    /// instructions ago: a place, if a jump follows.
+    read: Option<(u64, u64, u32)>,
 }
 
 impl Way {
+    /// The copy comes to an instruction that is new to the loop. Each piece of an interpreter may
+    /// have instructions of its own that lead to the next piece.
+    pub fn look(&mut self, program: &Program, code: &Decoded, registers: &libc::user_regs_struct) {
+        let read = self
+            .read
+            .take()
+            .map(|(place, stack, ago)| (place, stack, ago + 1));
+        let read = read.filter(|read| read.1 == registers.rsp && read.2 < BETWEEN);
+        let place = program.read_alike(code, registers);
+        self.read = place.map(|place| (place, registers.rsp, 0)).or(read);
+        if code.instruction.flow_control() == FlowControl::IndirectBranch {
+            if let Some((place, ..)) = self.read.take() {
+                self.go(program, place);
+            }
+        }
+    }
+
     /// The copy comes to a place.
     pub fn go(&mut self, program: &Program, place: u64) {
         if program.places.contains(&place) {
@@ -86,6 +131,11 @@ impl Way {
         self.behind >= BEHIND
     }
 
+    /// Did it come to none of the loop's places since [`Way::forget`]?
+    pub fn stays_away(&self) -> bool {
+        self.again.is_empty()
+    }
+
     /// Did it go on behind the loop?
     pub fn goes_on(&self, program: &Program) -> bool {
         self.first.is_some_and(|place| program.is_around(place))
@@ -99,7 +149,49 @@ impl Way {
 
 #[cfg(test)]
 mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
     use super::*;
+
+    fn decoded(code: &[u8]) -> Decoded {
+        let instruction = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE).decode();
+        Decoded::new(&instruction, &mut InstructionInfoFactory::new())
+    }
+
+    /// Is it seen that these instructions, new to a loop that reads its places by `mov rax, [rbx]`,
+    /// lead on behind the loop?
+    fn leads_on(codes: &[&[u8]], rbx: u64) -> bool {
+        let reader = Reader::of(&decoded(&[0x48, 0x8b, 0x03])).expect("it reads");
+        let mut program = Program::new(&[reader]);
+        assert!(program.learn(0x9000));
+        // SAFETY: numbers only.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        registers.rbx = rbx;
+        let mut way = Way::default();
+        for code in codes {
+            way.look(&program, &decoded(code), &registers);
+        }
+        way.goes_on(&program)
+    }
+
+    #[test]
+    fn a_piece_that_is_new_to_the_loop_leads_on_by_instructions_of_its_own() {
+        // mov rcx, [rbx+8]; add rbx, 8; jmp rcx
+        let (read, add, jump): (&[u8], &[u8], &[u8]) = (
+            &[0x48, 0x8b, 0x4b, 0x08],
+            &[0x48, 0x83, 0xc3, 0x08],
+            &[0xff, 0xe1],
+        );
+        assert!(leads_on(&[read, add, jump], 0x9000));
+        assert!(leads_on(&[&[0xff, 0x63, 0x08]], 0x9000), "jmp [rbx+8]");
+        assert!(!leads_on(&[read, add], 0x9000), "an operand");
+        assert!(!leads_on(&[read, add, jump], 0x20000), "elsewhere");
+        assert!(!leads_on(&[read, add, jump], 0x8ff8), "a place of the loop");
+        assert!(
+            !leads_on(&[&[0x48, 0x8b, 0x4a, 0x08], jump], 0x9000),
+            "by rdx"
+        );
+    }
 
     fn program(places: std::ops::Range<u64>) -> Program {
         let mut program = Program::default();

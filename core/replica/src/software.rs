@@ -151,7 +151,7 @@ impl Replica<'_> {
     }
 
     /// `None`: nothing there may be executed.
-    fn decode(&mut self) -> Result<Option<Rc<Decoded>>> {
+    pub(crate) fn decode(&mut self) -> Result<Option<Rc<Decoded>>> {
         let pc = self.registers.rip;
         let mut bytes = [0; LONGEST];
         let rights = libc::PROT_READ | libc::PROT_EXEC;
