@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import compiled, started, wait_until
+import schemas
+from harness import compiled, flagfinder, started, wait_until
 
 SOURCES = Path(__file__).parent / "why"
 
@@ -57,3 +59,15 @@ def assert_true(report: dict[str, Any], truth: Truth) -> None:
             following["waiter"]["pid"],
             following["waiter"]["tid"],
         )
+
+
+def why(pid: int, *options: str) -> dict[str, Any]:
+    """The report, which keeps what its schema and its exit code promise."""
+    ran = flagfinder("why", "--json", *options, str(pid), timeout=60)
+    assert ran.returncode in (0, 1), ran.stderr
+    report: dict[str, Any] = json.loads(ran.stdout)
+    schemas.validate(report)
+    assert (ran.returncode == 0) == (report["root"]["kind"] != "unknown")
+    assert 1 <= len(report["story"]) <= 6, report["story"]
+    assert report["next"]
+    return report

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import schemas
 from harness import (
     assert_four_parts,
     browse,
@@ -29,7 +27,7 @@ from harness import (
     wait_for_rounds,
     wait_until,
 )
-from planted import SOURCES, Truth, assert_true, built, planted
+from planted import SOURCES, Truth, assert_true, built, planted, why
 from sizes import in_turn
 
 PYTHON = "/usr/bin/python3"
@@ -81,17 +79,6 @@ SCENARIOS = {
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("why"))
-
-
-def why(pid: int, *options: str) -> dict[str, Any]:
-    ran = flagfinder("why", "--json", *options, str(pid), timeout=60)
-    assert ran.returncode in (0, 1), ran.stderr
-    report: dict[str, Any] = json.loads(ran.stdout)
-    schemas.validate(report)
-    assert (ran.returncode == 0) == (report["root"]["kind"] != "unknown")
-    assert 1 <= len(report["story"]) <= 6, report["story"]
-    assert report["next"]
-    return report
 
 
 @pytest.mark.live

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from harness import need_python_3_11, started
-
-from .planted import why
+from planted import why
 
 PYTHON = "/usr/bin/python3"
 SERVER = """
