@@ -107,6 +107,12 @@ def test_lines_are_those_that_python_gives(module: str) -> None:
         assert found == lines, code.co_qualname
 
 
+def test_a_number_without_an_end_in_a_table_ends_it() -> None:
+    endless = bytes([0x80 | 13 << 3]) + b"\x7f" * 200_000
+    assert line_at(endless, 1, 0) is not None
+    assert line_at(endless, 1, 9) is None
+
+
 @pytest.mark.skipif(
     not (3, 11) <= sys.version_info < (3, 14), reason="frames of 3.11 to 3.13 are known"
 )

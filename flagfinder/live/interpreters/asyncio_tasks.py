@@ -7,7 +7,7 @@ the types of the objects that they hold, so that most of CPython's layouts need 
 of 3.11 to 3.13 are known, older and newer ones are not. What is read while it changes is checked:
 an object counts if its type has the name that it should have. The lines are those of the code's
 location table (PEP 626; `Objects/locations.md` of CPython). Blind spots: tasks that another
-implementation than CPython's makes; memory beyond the first gibibyte.
+implementation than CPython's makes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,10 @@ _FRAME_CODE = {"3.11": 4, "3.12": 0}
 _NEXT, _DEPTH, _VALUES = 7, 8, 9
 _MOST_VALUES = 500
 _MOST_FRAMES = 50
-_MOST_TASKS = 10_000
-_MOST_MEMORY = 1 << 30
-_PART = 1 << 24
+_MOST_TABLE = 1 << 18  # bytes
+_MOST_BITS = 32  # of a number in a table
+_PATIENCE = 2.0  # s
+_PART = 1 << 24  # bytes that are read at once
 _COUNTS = 1 << 32  # more references no object has; those that never end have the most
 _COROUTINES = ("coroutine", "generator", "async_generator")
 _FUTURES = ("Future", "Task", "_GatheringFuture")
@@ -60,37 +62,42 @@ class Task:
 
 
 def tasks_of(pid: int, known: int) -> list[Task]:
-    """The tasks of process ``pid`` that wait. ``known`` is the address of one task, of which the
-    type is taken. Raises OSError where the memory can't be read.
+    """The tasks of process ``pid`` that wait; none where reading all of them takes too long.
+    ``known`` is the address of one task, of which the type is taken. Raises OSError where the
+    memory can't be read.
     """
+    end = time.monotonic() + _PATIENCE
+    found = []
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
         memory = _Memory(file.fileno())
-        kind = memory.word(known + _TYPE)
         if memory.type_name(known) != "Task":
             return []
-        found = (memory.task(address) for address in _objects(pid, file.fileno(), kind))
-        return [task for task in found if task is not None]
+        for address in _objects(pid, file.fileno(), memory.word(known + _TYPE)):
+            if time.monotonic() > end:
+                return []
+            task = memory.task(address) if address is not None else None
+            if task is not None:
+                found.append(task)
+    return found
 
 
-def _objects(pid: int, memory: int, kind: int) -> Iterator[int]:
-    """Addresses at which an object of the type at ``kind`` seems to be."""
-    left, count = _MOST_MEMORY, 0
+def _objects(pid: int, memory: int, kind: int) -> Iterator[int | None]:
+    """Addresses at which an object of the type at ``kind`` seems to be, and None after each part
+    of the memory.
+    """
     for region in map(_REGION.match, Path(f"/proc/{pid}/maps").read_text().splitlines()):
         if region is None:
             continue
         start, end = (int(part, 16) for part in region.groups())
-        for at in range(start, min(end, start + left), _PART):
+        for at in range(start, end, _PART):
             try:
                 part = os.pread(memory, min(_PART, end - at), at)
             except OSError:
                 continue
             words = np.frombuffer(part[: len(part) // _WORD * _WORD], np.uint64)
             for index in np.flatnonzero(words == kind):
-                count += 1
-                if count > _MOST_TASKS:
-                    return
                 yield at + int(index) * _WORD - _TYPE
-        left -= min(end - start, left)
+            yield None
 
 
 class _Memory:
@@ -193,7 +200,7 @@ class _Memory:
             return None
         file, _, function = texts
         (first,) = struct.unpack("<i", self._bytes(code + _FIRST_LINE[version], 4) or bytes(4))
-        length = min(self.word(table + _LENGTH), 1 << 20)
+        length = min(self.word(table + _LENGTH), _MOST_TABLE)
         at = (instruction - code - size) // 2
         line = line_at(self._bytes(table + _BYTES, length), first, at)
         return PythonFrame(function, file, line or first)
@@ -209,7 +216,7 @@ def line_at(table: bytes, first: int, unit: int) -> int | None:
         at += 1
         if kind in (13, 14):
             delta, shift = 0, 0
-            while at < len(table):
+            while at < len(table) and shift < _MOST_BITS:
                 byte = table[at]
                 at += 1
                 delta |= (byte & 63) << shift
