@@ -40,6 +40,15 @@ async def main():
     await asyncio.Event().wait()
 asyncio.run(main())
 """
+TOLD = """
+import signal
+async def main():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await ready()
+    await stop.wait()
+asyncio.run(main())
+"""
 FULL = """
 async def work(jobs, done, lock):
     while True:
@@ -96,6 +105,13 @@ def test_an_event_loop_with_a_single_task_waits_for_itself() -> None:
     assert first["waits_for"]["name"].startswith("`await asyncio.Event().wait()` (main at")
     assert report["root"]["kind"] == "deadlock", report["story"]
     assert "no other task" in report["root"]["what"], report["story"]
+
+
+@pytest.mark.live
+def test_an_event_loop_that_a_signal_ends_waits_for_that() -> None:
+    with running(TOLD) as report:
+        assert report["root"]["kind"] == "input", report["story"]
+    assert "SIGTERM" in report["root"]["what"], report["story"]
 
 
 @pytest.mark.live

@@ -10,8 +10,10 @@ descriptor or for a time may go on by itself: there the engine tells whose turn 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.live.interpreters.asyncio_tasks import Task, tasks_of
@@ -30,6 +32,8 @@ _WITHIN = re.compile(r"/asyncio/(locks|queues)\.py$")
 # And of waits for other tasks. Two of their functions have a time limit.
 _JOINS = re.compile(r"/asyncio/(tasks|taskgroups)\.py$")
 _LIMITED = ("sleep", "wait_for")
+# Signals by which programs are told to end, or to do something.
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PATIENCE = 2.0  # s
 _MOST_TOLD = 4
 
@@ -60,8 +64,9 @@ def loop_waits(pid: int, codes: Mapping[int, PythonCode], sources: Sources) -> d
         read = {tid: tasks_of(pid, task) for tid, task in known.items() if task is not None}
     except (OSError, UnreadableError):
         return {}
+    signals = _handled(pid)
     found = {
-        tid: loop_wait(known[tid] or 0, [task for task in tasks if task.frames], sources)
+        tid: loop_wait(known[tid] or 0, [task for task in tasks if task.frames], sources, signals)
         for tid, tasks in read.items()
     }
     return {tid: wait for tid, wait in found.items() if wait is not None}
@@ -76,8 +81,23 @@ def _task(stack: SeenStack) -> int | None:
     return None
 
 
-def loop_wait(main: int, tasks: Sequence[Task], sources: Sources) -> LoopWait | None:
-    """The same, given the tasks; ``main`` is the address of the one that ends the loop."""
+def _handled(pid: int) -> list[str]:
+    """Signals for which the program has handlers of its own: asyncio has one for SIGINT."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    mask = int(caught[1], 16) if caught is not None else 0
+    return [number.name for number in _ENDING if mask >> (number - 1) & 1]
+
+
+def loop_wait(
+    main: int, tasks: Sequence[Task], sources: Sources, signals: Sequence[str] = ()
+) -> LoopWait | None:
+    """The same, given the tasks; ``main`` is the address of the one that ends the loop, and
+    ``signals`` are those that the program handles.
+    """
     by_address = {task.address: task for task in tasks}
     first = by_address.get(main)
     if first is None:
@@ -104,6 +124,9 @@ def loop_wait(main: int, tasks: Sequence[Task], sources: Sources) -> LoopWait | 
     else:
         end = "deadlock" if is_stuck else "unknown"
         why = _why_nobody(len(tasks) - 1, is_stuck=is_stuck)
+        if is_stuck and signals:
+            end = "input"
+            why += f"; it has a handler of {' and '.join(signals)}, and no such signal has come"
     return LoopWait(_statement(stuck, sources), end, why, tuple(notes))
 
 

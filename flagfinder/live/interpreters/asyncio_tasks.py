@@ -20,8 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from flagfinder.live.interpreters.python import PythonFrame
 
 _WORD = 8
@@ -39,11 +37,12 @@ _MOST_FRAMES = 50
 _MOST_TABLE = 1 << 18  # bytes
 _MOST_BITS = 32  # of a number in a table
 _PATIENCE = 2.0  # s
-_PART = 1 << 24  # bytes that are read at once
+_PART, _PAGE = 1 << 24, 1 << 12  # bytes that are read at once, and of a page
+_THERE = 62  # bits of a page's entry from here on: it is in memory, or swapped out
 _COUNTS = 1 << 32  # more references no object has; those that never end have the most
 _COROUTINES = ("coroutine", "generator", "async_generator")
 _FUTURES = ("Future", "Task", "_GatheringFuture")
-_REGION = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw")
+_REGION = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw\S+ \S+ 00:00 0(?:\s|$)")
 
 
 @dataclass(frozen=True)
@@ -85,19 +84,37 @@ def _objects(pid: int, memory: int, kind: int) -> Iterator[int | None]:
     """Addresses at which an object of the type at ``kind`` seems to be, and None after each part
     of the memory.
     """
-    for region in map(_REGION.match, Path(f"/proc/{pid}/maps").read_text().splitlines()):
-        if region is None:
+    import numpy as np  # noqa: PLC0415
+
+    for start, end in _parts(pid):
+        try:
+            part = os.pread(memory, end - start, start)
+        except OSError:
             continue
-        start, end = (int(part, 16) for part in region.groups())
-        for at in range(start, end, _PART):
-            try:
-                part = os.pread(memory, min(_PART, end - at), at)
-            except OSError:
+        words = np.frombuffer(part[: len(part) // _WORD * _WORD], np.uint64)
+        for index in np.flatnonzero(words == kind):
+            yield start + int(index) * _WORD - _TYPE
+        yield None
+
+
+def _parts(pid: int) -> Iterator[tuple[int, int]]:
+    """Stretches of memory of no file that the process may write, where pages are there. Reading
+    others would make the kernel give the process pages.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pages:
+        for region in map(_REGION.match, Path(f"/proc/{pid}/maps").read_text().splitlines()):
+            if region is None:
                 continue
-            words = np.frombuffer(part[: len(part) // _WORD * _WORD], np.uint64)
-            for index in np.flatnonzero(words == kind):
-                yield at + int(index) * _WORD - _TYPE
-            yield None
+            start, end = (int(part, 16) for part in region.groups())
+            for at in range(start, end, _PART):
+                count = min(_PART, end - at) // _PAGE
+                got = os.pread(pages.fileno(), count * _WORD, at // _PAGE * _WORD)
+                there = np.frombuffer(got, np.uint64) >> np.uint64(_THERE) != 0
+                edges = np.flatnonzero(np.diff(np.concatenate(([False], there, [False]))))
+                for first, behind in edges.reshape(-1, 2):
+                    yield at + int(first) * _PAGE, at + int(behind) * _PAGE
 
 
 class _Memory:

@@ -10,7 +10,7 @@ from typing import Literal, NotRequired, TypedDict
 from flagfinder.live.interpreters.python_loop import Way
 
 # What ends the wait of an event loop's task.
-TaskEnd = Literal["timer", "deadlock", "unknown"]
+TaskEnd = Literal["timer", "input", "deadlock", "unknown"]
 PythonLoopKind = Literal["waits", "mixed", "works", "counts", "endless"]
 
 

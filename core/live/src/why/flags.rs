@@ -195,6 +195,7 @@ pub fn blocked_in_task(asked: &Asked, state: State) -> State {
         .filter(|one| one.otherwise.kind == RootKind::Timer);
     let end = match kind {
         RootKind::Timer => End::outside(kind, &asked.nobody),
+        RootKind::Input => End::idle(kind, &asked.nobody),
         RootKind::Deadlock if timers.next().is_none() => End::fault(kind, &asked.nobody),
         _ => End::unknown(&asked.nobody),
     };
