@@ -215,8 +215,8 @@ impl Analysis {
         Some(any)
     }
 
-    /// Does an interpreter's loop that is a module's code ask whether the word is the same as another
-    /// one, as the program's comparison does?
+    /// Does an interpreter's loop that is a module's code ask whether the word is the same as
+    /// another one, as the program's comparison does?
     pub fn is_compared(&self, candidate: &Candidate) -> bool {
         let asks = |exit: &usize| {
             let test = self.conditions[*exit].as_ref();

@@ -360,8 +360,8 @@ struct Path<'e, 'a> {
 }
 
 impl Path<'_, '_> {
-    /// The outcome for an interpreter that does nothing new any more. `is_long`: it was followed for
-    /// as long as it may be; what it does behind the loop (to end the program) may take longer.
+    /// The outcome for an interpreter that does nothing new any more. `is_long`: it was followed
+    /// for as long as it may be; what it does behind the loop (to end the program) may take longer.
     fn in_program(&self, is_long: bool) -> Outcome {
         match self.way.goes_round(&self.loops.program) {
             true => Outcome::Returns,

@@ -109,7 +109,8 @@ pub(super) fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Ch
             node.tid
         ),
         count => format!(
-            "all {count} other threads that could end the wait of thread {} wait too: nobody is left",
+            "all {count} other threads that could end the wait of thread {} wait too: nobody is \
+             left",
             node.tid
         ),
     };
