@@ -57,6 +57,13 @@ fn part(at: u8) -> Expression {
         (STACK, 4, true, 0x1_0002),
         (STACK + u64::from(at), 2, false, 0x1_0002 >> (8 * at)),
     ];
+    moved(codes, accesses)
+}
+
+/// What the last of these instructions finds, which loads into eax. `accesses`: address, bytes,
+/// whether it is a write, and the value.
+fn moved(codes: [&[u8]; 3], accesses: [(u64, u32, bool, u64); 3]) -> Expression {
+    const STACK: u64 = 0x7000;
     let mut window = Window::default();
     let mut factory = InstructionInfoFactory::new();
     for (code, (address, bytes, write, value)) in codes.into_iter().zip(accesses) {
@@ -70,10 +77,8 @@ fn part(at: u8) -> Expression {
             write,
             value: Value::of(value),
         });
-        if !write {
-            window.push_result(0, Value::of(value));
-        }
     }
+    window.push_result(0, Value::of(accesses[2].3));
     Builder::new(&window).register(window.len(), 0, DEPTH)
 }
 
@@ -205,26 +210,11 @@ fn copied(at: u8) -> Expression {
         &[0x8b, 0x44, 0x24, at],
     ];
     let accesses = [
-        (WORD, 16, false),
-        (STACK, 16, true),
-        (STACK + u64::from(at), 4, false),
+        (WORD, 16, false, 3),
+        (STACK, 16, true, 3),
+        (STACK + u64::from(at), 4, false, 3),
     ];
-    let mut window = Window::default();
-    let mut factory = InstructionInfoFactory::new();
-    for (code, (address, bytes, write)) in codes.into_iter().zip(accesses) {
-        let pc = 0x1000 + 8 * u64::from(window.len());
-        let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
-        let index = window.intern(&decoder.decode(), 0, &mut factory);
-        window.push(index, Value::of(STACK));
-        window.push_access(Access {
-            address: Some(address),
-            bytes,
-            write,
-            value: Value::of(3),
-        });
-    }
-    window.push_result(0, Value::of(3));
-    Builder::new(&window).register(window.len(), 0, DEPTH)
+    moved(codes, accesses)
 }
 
 #[test]
