@@ -82,6 +82,7 @@ mod tests {
             taken: false,
             other: Some(other),
             sources: Vec::new(),
+            words: 0,
             induction: false,
             ends_scan: false,
         }

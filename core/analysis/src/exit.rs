@@ -17,6 +17,8 @@ pub struct Exit {
     pub other: Option<u64>,
     /// What decides it.
     pub(crate) sources: Vec<Source>,
+    /// Words and system calls that enter it, each once, however often it is read on the way.
+    pub words: usize,
     /// The thread itself changes, from iteration to iteration, something that decides it (a
     /// counter, a deadline).
     pub induction: bool,
@@ -25,14 +27,13 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// Words and system calls that enter it, each once, however often it is read on the way.
-    pub fn words(&self, window: &Window) -> usize {
+    pub(crate) fn count_words(&mut self, window: &Window) {
         let place = |source: &Source| match *source {
             Source::Load { step, access, .. } => window.accesses(step)[usize::from(access)].address,
             Source::Syscall { step } => Some(window.pc(step)),
         };
         let places: FxHashSet<Option<u64>> = self.sources.iter().map(place).collect();
-        places.len()
+        self.words = places.len();
     }
 }
 

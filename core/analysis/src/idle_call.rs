@@ -119,6 +119,7 @@ mod tests {
             transfer: crate::exit::Transfer::Branch,
             other: Some(0x3000),
             sources: Vec::new(),
+            words: 0,
             induction: false,
             ends_scan: false,
         };

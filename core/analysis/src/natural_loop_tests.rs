@@ -36,6 +36,7 @@ fn is_same(now: i32, otherwise: i32) -> bool {
         taken: false,
         other: Some(OTHER),
         sources: Vec::new(),
+        words: 0,
         induction: false,
         ends_scan: false,
     };
@@ -166,6 +167,7 @@ fn second(other: u64) -> Exit {
         taken: false,
         other: Some(other),
         sources: Vec::new(),
+        words: 0,
         induction: false,
         ends_scan: false,
     }

@@ -34,6 +34,49 @@ pub struct Slicer<'w> {
     previous: Vec<u32>,
 }
 
+/// What the slices of one window share: an iteration of an interpreter has hundreds of exits, whose
+/// slices go over the same steps.
+struct Scratch {
+    /// By step: the slice that visited it last, and whether that only formed an address.
+    visits: Vec<(u32, bool)>,
+    slice: u32,
+    /// Steps of the present slice.
+    visited: usize,
+    /// See `Slicer::near`, by step.
+    near: FxHashMap<u32, Vec<u32>>,
+}
+
+impl Scratch {
+    fn new(steps: u32) -> Scratch {
+        Scratch {
+            visits: vec![(0, false); steps as usize],
+            slice: 0,
+            visited: 0,
+            near: FxHashMap::default(),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.slice += 1;
+        self.visited = 0;
+    }
+
+    /// False where the present slice did that already.
+    fn visit(&mut self, step: u32, address_only: bool) -> bool {
+        let last = &mut self.visits[step as usize];
+        let before = (last.0 == self.slice).then_some(last.1);
+        let is_new = match before {
+            Some(only_address) => only_address && !address_only,
+            None => true,
+        };
+        if is_new {
+            *last = (self.slice, address_only);
+            self.visited += usize::from(before.is_none());
+        }
+        is_new
+    }
+}
+
 #[derive(Default)]
 struct Branch {
     rounds: u32,
@@ -134,7 +177,8 @@ impl<'w> Slicer<'w> {
         let mut found: Vec<(u32, bool)> = both_ways.iter().map(last).collect();
         found.sort_unstable();
         found.truncate(COUNTED_LIMIT);
-        found.retain(|(step, _)| self.is_counted(*step));
+        let counted = self.counted_steps();
+        found.retain(|(step, _)| counted[*step as usize]);
         let one_way = one_way.iter().filter(|branch| !branch.way).map(last);
         found.extend(one_way.filter(|(step, _)| self.counts_to_one(*step)));
         found
@@ -207,6 +251,7 @@ impl<'w> Slicer<'w> {
                     taken,
                     other: Some(other),
                     sources: Vec::new(),
+                    words: 0,
                     induction: false,
                     ends_scan,
                 });
@@ -220,6 +265,7 @@ impl<'w> Slicer<'w> {
                     taken: true,
                     other: None,
                     sources: Vec::new(),
+                    words: 0,
                     induction: false,
                     ends_scan: false,
                 });
@@ -232,9 +278,11 @@ impl<'w> Slicer<'w> {
             (rsp, exit.transfer == Transfer::Branch, exit.step)
         });
         exits.truncate(EXIT_LIMIT);
+        let mut scratch = Scratch::new(window.len());
+        let counted = self.counted_steps();
         for exit in &mut exits {
-            self.slice(exit);
-            exit.induction |= self.is_counted(exit.step);
+            self.slice(exit, &mut scratch);
+            exit.induction |= counted[exit.step as usize];
         }
         transfers::keep_ways_out(window, &mut exits, is_fixed);
         exits
@@ -267,11 +315,11 @@ impl<'w> Slicer<'w> {
             })
     }
 
-    fn slice(&self, exit: &mut Exit) {
+    fn slice(&self, exit: &mut Exit, scratch: &mut Scratch) {
         let window = self.window;
+        scratch.begin();
         let round = self.spin.round_of(exit.step);
         let bound = self.spin.starts[round.saturating_sub(1)];
-        let mut visited: FxHashMap<u32, bool> = FxHashMap::default();
         let mut sources: FxHashSet<Source> = FxHashSet::default();
         // (step, only forms an address)
         let mut work = vec![(exit.step, false)];
@@ -292,13 +340,10 @@ impl<'w> Slicer<'w> {
                 work.push((branch, false));
                 continue;
             };
-            match visited.get(&step) {
-                Some(false) => continue,
-                Some(true) if address_only => continue,
-                _ => {}
+            if !scratch.visit(step, address_only) {
+                continue;
             }
-            visited.insert(step, address_only);
-            if visited.len() > SLICE_LIMIT {
+            if scratch.visited > SLICE_LIMIT {
                 break;
             }
             if self.window.syscall_at(step).is_some() {
@@ -327,7 +372,7 @@ impl<'w> Slicer<'w> {
                 }
             }
             if !address_only && self.is_constant(step) {
-                let near = self.deciders(step, exit.step).into_iter();
+                let near = self.deciders(step, exit.step, scratch).into_iter();
                 deciders
                     .extend(near.filter(|&branch| branch >= bound && !self.checks_stack(branch)));
             }
@@ -337,6 +382,7 @@ impl<'w> Slicer<'w> {
             Source::Load { step, access, .. } => (*step, *access),
             Source::Syscall { step } => (*step, 0),
         });
+        exit.count_words(window);
     }
 
     /// Loads at the step that no store within the loop covers.
@@ -376,24 +422,24 @@ impl<'w> Slicer<'w> {
         window.results(step) != window.results(before) || stored(step) != stored(before)
     }
 
-    /// Does the branch test a count within the iteration?
-    fn is_counted(&self, branch: u32) -> bool {
-        let start = self.spin.starts[self.spin.round_of(branch)];
-        let mut seen = FxHashSet::default();
-        let mut work = vec![branch];
-        while let Some(step) = work.pop().filter(|_| seen.len() < SLICE_LIMIT) {
-            if self.counts(step) {
-                return true;
+    /// By step: does it depend on a count within its iteration?
+    fn counted_steps(&self) -> Vec<bool> {
+        let mut counted = vec![false; self.window.len() as usize];
+        for (round, &start) in self.spin.starts.iter().enumerate() {
+            let end = self
+                .spin
+                .starts
+                .get(round + 1)
+                .copied()
+                .unwrap_or(self.window.len());
+            for step in start..end {
+                let inputs = self.dependence.inputs(step).iter();
+                let mut values = inputs.filter(|edge| edge.input != Input::Address);
+                counted[step as usize] = self.counts(step)
+                    || values.any(|edge| edge.from >= start && counted[edge.from as usize]);
             }
-            let inputs = self.dependence.inputs(step).iter();
-            let values = inputs.filter(|edge| edge.input != Input::Address && edge.from >= start);
-            work.extend(
-                values
-                    .map(|edge| edge.from)
-                    .filter(|&from| seen.insert(from)),
-            );
         }
-        false
+        counted
     }
 
     /// Does the step change what it left there the last time in the iteration, and depend on
@@ -416,12 +462,21 @@ impl<'w> Slicer<'w> {
 
     /// The one-sided branches that led to `step`, if it is in a function called below
     /// the exit's: `if (x) return 1`. Without one, the call, if its target is data.
-    fn deciders(&self, step: u32, exit: u32) -> Vec<u32> {
+    fn deciders(&self, step: u32, exit: u32, scratch: &mut Scratch) -> Vec<u32> {
         let window = self.window;
-        let frame = window.rsp(step);
-        if frame == 0 || frame >= window.rsp(exit) {
+        let (frame, outer) = (window.rsp(step), window.rsp(exit));
+        if frame == 0 || frame >= outer {
             return Vec::new();
         }
+        let near = scratch.near.entry(step).or_insert_with(|| self.near(step));
+        let within = near.iter().filter(|&&branch| window.rsp(branch) <= outer);
+        within.copied().collect()
+    }
+
+    /// The last branches before the step in its function, else the call of that by a pointer.
+    fn near(&self, step: u32) -> Vec<u32> {
+        let window = self.window;
+        let frame = window.rsp(step);
         let mut found = Vec::new();
         let start = self.spin.starts[self.spin.round_of(step)];
         let mut at = step;
@@ -450,7 +505,6 @@ impl<'w> Slicer<'w> {
                 break;
             }
         }
-        found.retain(|branch| window.rsp(*branch) <= window.rsp(exit));
         found
     }
 }

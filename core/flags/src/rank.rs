@@ -392,7 +392,7 @@ fn exit_bonus(
     }
     bonus -= 0.04 * f64::from(depths.depth[index].min(5));
     // If many words enter a slice, it says little about each.
-    let sources = exit.words(window) as f64;
+    let sources = exit.words as f64;
     bonus -= 0.02 * (sources - 2.0).clamp(0.0, 10.0);
     if exit.ends_scan {
         bonus -= 0.1;
