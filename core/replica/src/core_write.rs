@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use flagfinder_failure::Failure;
+use flagfinder_linux::pagemap::Pagemap;
 use flagfinder_linux::proc::{self, Stat, Status};
 use flagfinder_step::{unable_by, Tracee};
 use object::elf::{self, FileHeader64, NoteHeader64, ProgramHeader64};
@@ -33,7 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MOST_ROUNDS: usize = 100;
 /// Bytes that are copied at once.
 const BLOCK: usize = 1 << 20;
-const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 
 /// One thread that stands still.
 struct Held {
@@ -54,7 +54,7 @@ pub fn write_core(pid: u32, file: &mut File) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     let (held, named) = hold(pid, &mut notes)?;
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(failed)?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed)?;
+    let pagemap = Pagemap::open(pid).map_err(failed)?;
     let stretches = stretches(pid).map_err(failed)?;
     let noted = noted(pid, &held, &named, &stretches).map_err(failed)?;
     let from = Process { memory, pagemap };
@@ -182,7 +182,7 @@ fn note(into: &mut Vec<u8>, owner: &[u8], kind: u32, content: &[u8]) {
 
 struct Process {
     memory: File,
-    pagemap: File,
+    pagemap: Pagemap,
 }
 
 impl Process {
@@ -244,29 +244,13 @@ impl Process {
 
     /// Of anonymous memory only pages that exist: a look at the others would make them.
     fn touched(&self, address: u64, block: &mut [u8], file: &mut File) -> std::io::Result<()> {
-        let mut entries = vec![0; block.len() / PAGE as usize * 8];
-        self.pagemap
-            .read_exact_at(&mut entries, address / PAGE * 8)?;
-        let mut pages = entries.chunks_exact(8).map(|entry| {
-            let entry = entry.try_into().map_or(0, u64::from_le_bytes);
-            entry & PRESENT_OR_SWAPPED != 0
-        });
-        let mut exists: Vec<bool> = pages.by_ref().collect();
-        exists.push(false);
         let begin = file.stream_position()?;
-        let mut first = None;
-        for (number, exists) in exists.into_iter().enumerate() {
-            match (exists, first) {
-                (true, None) => first = Some(number),
-                (false, Some(from)) => {
-                    let (from, to) = (from * PAGE as usize, number * PAGE as usize);
-                    self.read(address + from as u64, &mut block[from..to]);
-                    file.seek(SeekFrom::Start(begin + from as u64))?;
-                    file.write_all(&block[from..to])?;
-                    first = None;
-                }
-                _ => {}
-            }
+        let end = address + block.len() as u64;
+        for (from, to) in self.pagemap.there(address, end)? {
+            let part = &mut block[(from - address) as usize..(to - address) as usize];
+            self.read(from, part);
+            file.seek(SeekFrom::Start(begin + from - address))?;
+            file.write_all(part)?;
         }
         Ok(())
     }

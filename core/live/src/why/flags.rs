@@ -161,7 +161,8 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
     let [obstacle] = &mut obstacles[..] else {
         return State::Waits(obstacles);
     };
-    if !asked.owed.is_empty() {
+    let is_seen = obstacle.debtors.iter().any(|one| one.known == Known::Seen);
+    if !asked.owed.is_empty() && !is_seen {
         *obstacle = Obstacle {
             waits_for: obstacle.waits_for.clone(),
             ..in_source(pid, asked)

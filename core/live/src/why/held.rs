@@ -9,10 +9,14 @@ use super::java;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
+use super::semaphore;
 use crate::futex::{describe, Futex};
 use flagfinder_code::{Code, Maps};
 use flagfinder_waits::futex::Held;
 use flagfinder_waits::proc::Call;
+
+/// Where glibc keeps named semaphores (sem_overview(7)).
+const SEMAPHORES: &str = "/dev/shm/sem.";
 
 /// What the thread waits for in futex(2). `stack`: its open calls.
 pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Option<Obstacle> {
@@ -43,8 +47,13 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
             return Some(Obstacle { waits_for, ..ended });
         }
         Owner::Unknown => {
-            let java = java::by_any(process, tid);
-            return Some(java.unwrap_or_else(|| word(process, inside, tid, call, waits_for)));
+            let known = java::by_any(process, tid).or_else(|| {
+                let is_shared = waits_for.name.starts_with("semaphore ") && !process.is_dead;
+                let of_python =
+                    || semaphore::obstacle(process.pid, inside, call.args[0], &waits_for);
+                is_shared.then(of_python)?
+            });
+            return Some(known.unwrap_or_else(|| word(process, inside, tid, call, waits_for)));
         }
     };
     let name = waits_for.name.clone();
@@ -93,6 +102,9 @@ fn shape(stack: &[Code], futex: &Futex) -> &'static str {
         let shape = SHAPES.iter().find(|(begin, _)| symbol.starts_with(begin));
         shape.map(|(_, shape)| *shape)
     };
+    if futex.name.starts_with(SEMAPHORES) {
+        return "semaphore";
+    }
     match futex.kind {
         "word" => inner.filter_map(of).next().unwrap_or("word"),
         "lock" => inner.filter_map(of).next().unwrap_or("lock"),
@@ -100,9 +112,13 @@ fn shape(stack: &[Code], futex: &Futex) -> &'static str {
     }
 }
 
-/// `queue->changed` of `queue->changed.__data.__g_signals[0] (app+0x68)`.
+/// `queue->changed` of `queue->changed.__data.__g_signals[0] (app+0x68)`, and the file of a
+/// semaphore that has one.
 fn whole(name: &str) -> &str {
-    name.split(".__data").next().unwrap_or(name)
+    let name = name.split(".__data").next().unwrap_or(name);
+    let file = name.strip_suffix("+0x0");
+    file.filter(|file| file.starts_with(SEMAPHORES))
+        .unwrap_or(name)
 }
 
 enum Owner {

@@ -28,6 +28,7 @@ mod place;
 mod process;
 mod recorded;
 mod report;
+mod semaphore;
 mod sender;
 mod sockets;
 mod stopped;
