@@ -27,6 +27,7 @@ from flagfinder.live.interpreters.python import (
 from flagfinder.live.interpreters.python_bindings import within
 from flagfinder.live.interpreters.python_blocked import blocked, is_library
 from flagfinder.live.interpreters.python_loop import Scope, scope_around
+from flagfinder.live.interpreters.python_pools import replaced_workers
 from flagfinder.live.interpreters.python_sources import Sources
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class _Place:
 
 
 def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
-    """What threads of process ``pid`` ask, and notes on tasks of their event loops. Raises
-    UnreadableError where no Python can be read.
+    """What threads of process ``pid`` ask, and notes on tasks of their event loops and on workers
+    of their pools. Raises UnreadableError where no Python can be read.
     """
     try:
         tids = {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
@@ -75,7 +76,8 @@ def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
         for tid, wait in loops.items()
         if wait.name is not None
     ]
-    return asked, [note for wait in loops.values() for note in wait.notes]
+    notes = [note for wait in loops.values() for note in wait.notes]
+    return asked, notes + replaced_workers(pid, codes)
 
 
 def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFields]:

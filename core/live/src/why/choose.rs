@@ -10,7 +10,10 @@ use super::way::{close, Chosen, Outcome, Way};
 fn is_same(one: &Root, other: &Root) -> bool {
     use RootKind::{Deadlock, Ended, Frozen, Stopped};
     let of_process = matches!(one.kind, Stopped | Frozen | Ended | Deadlock);
-    one.kind == other.kind && one.pid == other.pid && (of_process || one.tid == other.tid)
+    // A lock of several processes is told of in the same words by each that waits for it.
+    let is_shared = one.kind == Ended && one.what == other.what;
+    let is_near = one.pid == other.pid && (of_process || one.tid == other.tid);
+    one.kind == other.kind && (is_shared || is_near)
 }
 
 /// `at`: place of the thread in the path. `nested`: its process's threads are being followed
@@ -179,6 +182,30 @@ mod tests {
             (RootKind::Unknown, Some(1))
         );
         assert!(chosen.links[0].owed_by.is_none());
+    }
+
+    #[test]
+    fn processes_that_wait_for_one_lock_have_one_cause() {
+        let told = |locks: [&str; 2]| {
+            let way = |(at, lock): (usize, &str)| {
+                let mut way = way(
+                    2,
+                    Known::Assumed,
+                    ends(2, End::fault(RootKind::Ended, lock)),
+                );
+                if let Outcome::Root(root, _) = &mut way.outcome {
+                    root.pid = Some(at as u32 + 5);
+                }
+                way
+            };
+            let ways = locks.into_iter().enumerate().map(way).collect();
+            root(&choose(ways, &node(1), 0, false)).kind
+        };
+        assert_eq!(told(["lock A is taken"; 2]), RootKind::Ended);
+        assert_eq!(
+            told(["lock A is taken", "lock B is taken"]),
+            RootKind::Unknown
+        );
     }
 
     #[test]

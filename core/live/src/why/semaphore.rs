@@ -87,15 +87,14 @@ fn told(all: &[(u32, Has)], waits_for: &WaitsFor) -> Option<Obstacle> {
     if all.iter().any(|(_, has)| *has == Has::Unknown) {
         return None;
     }
-    let what = match all.len() {
-        1 => {
-            "the lock is taken, and its process did not take it: the one that did has ended".into()
-        }
-        count => format!(
-            "the lock is taken, and none of the {count} processes that share it took it: the one \
-             that did has ended without giving it back"
-        ),
+    let others = match all.len() {
+        1 => "the only process that is left did not take it".to_owned(),
+        count => format!("none of the {count} processes that share it took it"),
     };
+    let what = format!(
+        "{} is taken, and {others}: the one that did has ended without giving it back",
+        waits_for.name
+    );
     let ended = Obstacle::ends(Kind::Lock, "", End::fault(RootKind::Ended, what));
     Some(Obstacle { waits_for, ..ended })
 }
