@@ -66,3 +66,14 @@ def test_a_pools_thread_does_not_wait_for_the_worker_that_it_runs(tmp_path: Path
     assert report["root"]["kind"] != "deadlock", report["story"]
     waiters = [link["waiter"]["name"] for link in report["links"]]
     assert any(name.startswith("pool-1-thread") for name in waiters), report["story"]
+
+
+@pytest.mark.live
+def test_a_task_that_its_own_pool_would_have_to_run(tmp_path: Path) -> None:
+    """Threads of Java's library wait for a time, and are none of those that could end the wait."""
+    report = why_of("nested", tmp_path)
+    assert report["root"]["kind"] == "deadlock", report["story"]
+    waits = {link["waiter"]["name"]: link["waits_for"]["name"] for link in report["links"]}
+    assert waits["one"] == "the result of a FutureTask", report["story"]
+    assert waits["pool-1-thread-1"].endswith("that no thread runs"), report["story"]
+    assert report["next"] == [f"jstack {report['pid']}"]

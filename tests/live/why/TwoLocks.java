@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Two threads, `one` and `two`, that each hold what the other wants: a monitor or a ReentrantLock.
 // Or `one` wants to write what `two` reads for ever, which names no owner. Or `one` waits for a pool
-// whose only thread reads stdin.
+// whose only thread reads stdin, or waits for a task that it would have to run itself.
 
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
@@ -47,6 +48,14 @@ public class TwoLocks {
         }
     }
 
+    static int nested(ExecutorService pool) {
+        try {
+            return pool.submit(() -> pool.submit(() -> 1).get()).get();
+        } catch (InterruptedException | ExecutionException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
     static void pause() {
         pause(500);
     }
@@ -69,6 +78,7 @@ public class TwoLocks {
             case "monitor" -> new Runnable[] {() -> hold(a, b), () -> hold(b, a)};
             case "lock" -> new Runnable[] {() -> lock(c, d), () -> lock(d, c)};
             case "pool" -> new Runnable[] {() -> await(Executors.newFixedThreadPool(1)), () -> {}};
+            case "nested" -> new Runnable[] {() -> nested(Executors.newFixedThreadPool(1)), () -> {}};
             default -> new Runnable[] {() -> write(e), () -> read(e)};
         };
         Thread one = new Thread(both[0], "one");

@@ -91,7 +91,7 @@ pub fn why_each(
         .collect();
     found.retain(|(pid, _)| !passed.contains(pid));
     for mut report in chains {
-        finish(&mut report, &processes);
+        finish(&mut report, &mut processes);
         found.push((report.pid, Ok(json!(report))));
     }
     let order = |pid: &u32| pids.iter().position(|one| one == pid);

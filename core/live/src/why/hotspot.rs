@@ -25,6 +25,20 @@ const WORKER: &str = "java.util.concurrent.ThreadPoolExecutor$Worker";
 /// The state `_thread_blocked`.
 const BLOCKED: u64 = 10;
 
+/// What a thread parks for that waits for the result of a task. It refers to the thread that runs
+/// the task, from its beginning to its end.
+const TASK: &str = "java.util.concurrent.FutureTask";
+/// What else a thread of the library parks for has such a name.
+const LIBRARY: &str = "java.util.concurrent.";
+
+/// Threads of these classes run none of the program's code (`Cleaner`s run what the library gives
+/// them).
+const OF_LIBRARY: [&str; 3] = [
+    "jdk.internal.misc.InnocuousThread",
+    "java.lang.ref.Reference$ReferenceHandler",
+    "java.lang.ref.Finalizer$FinalizerThread",
+];
+
 /// Ancestor of java.util.concurrent's locks, with a reference to the thread that has the lock.
 const OWNED: &str = "java.util.concurrent.locks.AbstractOwnableSynchronizer";
 
@@ -49,8 +63,10 @@ pub enum JavaWait {
     Notified { class: String },
     /// `LockSupport.park`, for a lock or another thing like it.
     Parks { class: String, owner: Option<u32> },
-    /// `LockSupport.park` for something else: a condition, a queue, what a task is to give.
-    Unknown,
+    /// `LockSupport.park` for the result of a task, which the owner runs.
+    Task { owner: Option<u32> },
+    /// `LockSupport.park` for something else: a condition, a queue.
+    Unknown { class: Option<String> },
 }
 
 impl HotSpot {
@@ -77,8 +93,8 @@ impl HotSpot {
         Some(HotSpot { structs, threads })
     }
 
-    /// The other threads that run Java's code as this one does, so may notify it. Those of the
-    /// machine itself (its compilers, say) are objects of classes of their own.
+    /// The other threads that run the program's code as this one does, so may notify it. Those of
+    /// the machine itself (its compilers, say) and of its library are of classes of their own.
     pub fn like<'a>(
         &'a self,
         memory: &'a dyn AddressSpace,
@@ -88,20 +104,29 @@ impl HotSpot {
         let own = self.threads.iter().find(|thread| thread.tid == tid);
         let own = own.and_then(kind);
         let others = self.threads.iter().filter(move |other| other.tid != tid);
-        let alike = others.filter(move |other| kind(other) == own);
+        let look = self.look(memory);
+        let is_of_library = move |thread: &JavaThread| {
+            let object = look.java_lang_thread(thread);
+            OF_LIBRARY.contains(&&*look.class_name(object))
+        };
+        let alike = others.filter(move |other| kind(other) == own && !is_of_library(other));
         alike.map(|thread| thread.tid)
     }
 
-    pub fn wait(&self, memory: &dyn AddressSpace, tid: u32) -> Option<JavaWait> {
-        let thread = self.threads.iter().find(|thread| thread.tid == tid)?;
-        let look = Look {
+    fn look<'a>(&'a self, memory: &'a dyn AddressSpace) -> Look<'a> {
+        Look {
             machine: self,
             memory,
             objects: Objects {
                 structs: &self.structs,
                 memory,
             },
-        };
+        }
+    }
+
+    pub fn wait(&self, memory: &dyn AddressSpace, tid: u32) -> Option<JavaWait> {
+        let thread = self.threads.iter().find(|thread| thread.tid == tid)?;
+        let look = self.look(memory);
         let monitor = |field: &str| look.word(thread, field).filter(|monitor| *monitor != 0);
         if let Some(monitor) = monitor("_current_pending_monitor") {
             return Some(JavaWait::Enters {
@@ -125,7 +150,7 @@ impl HotSpot {
                 _ => false,
             };
             let parks = parks.find(|wait| !is_worker(wait));
-            return Some(parks.unwrap_or(JavaWait::Unknown));
+            return Some(parks.unwrap_or_else(|| look.parks_for(thread)));
         };
         let object = look.object(monitor);
         Some(match object.and_then(|object| look.of_object(object)) {
@@ -161,6 +186,32 @@ impl Look<'_> {
         let at = self.machine.structs.of_thread("_thread_state");
         let state = at.and_then(|at| self.memory.number(thread.address + at, 4));
         state == Some(BLOCKED)
+    }
+
+    /// What it is parked for, which is no lock. A thread of a pool refers to its worker as well.
+    fn parks_for(&self, thread: &JavaThread) -> JavaWait {
+        let own = self.java_lang_thread(thread);
+        let referred = own.map_or_else(Vec::new, |own| self.objects.refers_to(own));
+        let mut all = referred.into_iter().filter_map(|object| {
+            let class = self.objects.class_name(object)?;
+            let is_other = class.starts_with(LIBRARY) && class != WORKER;
+            // A thread may be made to run a task, and refers to that as well.
+            let is_own = class == TASK && self.runner(object) == Some(thread.tid);
+            (is_other && !is_own).then_some((object, class))
+        });
+        match all.next() {
+            Some((task, class)) if class == TASK => JavaWait::Task {
+                owner: self.runner(task),
+            },
+            other => JavaWait::Unknown {
+                class: other.map(|(_, class)| class),
+            },
+        }
+    }
+
+    fn runner(&self, task: u64) -> Option<u32> {
+        let mut referred = self.objects.refers_to(task).into_iter();
+        referred.find_map(|object| self.of_object(object))
     }
 
     fn owner_of_lock(&self, lock: u64) -> Option<u32> {
@@ -324,6 +375,8 @@ mod tests {
         (HotSpot { structs, threads }, memory)
     }
 
+    const UNKNOWN: JavaWait = JavaWait::Unknown { class: None };
+
     fn enters(owner: Option<u32>) -> Option<JavaWait> {
         let class = "Lock".into();
         Some(JavaWait::Enters { class, owner })
@@ -376,14 +429,37 @@ mod tests {
     fn a_pools_thread_does_not_wait_for_the_worker_that_it_runs() {
         let (machine, mut memory) = machine();
         memory.put(FIRST + 40, BLOCKED);
-        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Unknown));
+        assert_eq!(machine.wait(&memory, 1), Some(UNKNOWN));
         memory.put(FIRST_OBJECT + 16, LOCK);
         memory.put(LOCK + 16, FIRST_OBJECT);
         let waits = machine.wait(&memory, 1);
-        assert_eq!(waits, Some(JavaWait::Unknown), "its own");
+        assert_eq!(waits, Some(UNKNOWN), "its own");
         memory.put(LOCK + 16, 0);
         memory.class(0x800, &WORKER.replace('.', "/"), 0x700);
-        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Unknown), "idle");
+        assert_eq!(machine.wait(&memory, 1), Some(UNKNOWN), "idle");
+    }
+
+    #[test]
+    fn the_result_of_a_task_is_owed_by_the_thread_that_runs_it() {
+        let (machine, mut memory) = machine();
+        memory.put(FIRST + 40, BLOCKED);
+        memory.class(0x800, &TASK.replace('.', "/"), 0);
+        memory.put(FIRST_OBJECT + 16, LOCK);
+        let waits = |memory: &Memory| machine.wait(memory, 1);
+        assert_eq!(waits(&memory), Some(JavaWait::Task { owner: None }));
+        memory.put(LOCK + 16, SECOND_OBJECT);
+        assert_eq!(waits(&memory), Some(JavaWait::Task { owner: Some(2) }));
+        memory.class(0x800, "java/util/concurrent/Phaser", 0);
+        let class = Some("java.util.concurrent.Phaser".into());
+        assert_eq!(waits(&memory), Some(JavaWait::Unknown { class }));
+    }
+
+    #[test]
+    fn threads_of_the_library_run_nothing_of_the_program() {
+        let (machine, mut memory) = machine();
+        memory.class(0x900, &OF_LIBRARY[0].replace('.', "/"), 0x600);
+        memory.put(SECOND_OBJECT + 8, 0x900);
+        assert_eq!(machine.like(&memory, 1).count(), 0);
     }
 
     #[test]

@@ -32,7 +32,13 @@ pub fn owed(process: &Process, tid: u32) -> Option<Obstacle> {
             other,
             "it is in Object.wait() on that thread's java.lang.Thread, as in Thread.join()",
         ),
-        JavaWait::Notified { .. } | JavaWait::Unknown => return None,
+        JavaWait::Task { owner } => (
+            Kind::Call,
+            "the result of a FutureTask".to_owned(),
+            owner?,
+            "the task refers to the thread that runs it",
+        ),
+        JavaWait::Notified { .. } | JavaWait::Unknown { .. } => return None,
     };
     let debtor = Debtor::seen(Who::Thread(process.pid, owner), reason);
     Some(Obstacle::owed(kind, name, vec![debtor]))
@@ -47,7 +53,14 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         JavaWait::Enters { class, .. } => (Kind::Lock, format!("the monitor of {class}")),
         JavaWait::Parks { class, .. } => (Kind::Flag, class),
         JavaWait::Notified { class } => (Kind::Flag, format!("notify() on {class}")),
-        JavaWait::Unknown => (Kind::Flag, "what it is parked for".to_owned()),
+        JavaWait::Task { .. } => {
+            let name = "the result of a FutureTask that no thread runs";
+            (Kind::Flag, name.to_owned())
+        }
+        JavaWait::Unknown { class } => {
+            let name = class.unwrap_or_else(|| "what it is parked for".to_owned());
+            (Kind::Flag, name)
+        }
         JavaWait::Joins(_) => return None,
     };
     let waits_for = WaitsFor {

@@ -148,12 +148,15 @@ impl Objects<'_> {
         short.chain(whole).filter(|word| *word != 0).collect()
     }
 
+    /// The objects that this one may refer to.
+    pub fn refers_to(&self, object: u64) -> Vec<u64> {
+        let class = self.class(object);
+        class.map_or_else(Vec::new, |class| self.references(object, class))
+    }
+
     /// The objects that this one refers to and whose classes descend from `name`.
     pub fn refer_to(&self, object: u64, name: &str) -> Vec<u64> {
-        let Some(class) = self.class(object) else {
-            return Vec::new();
-        };
-        let mut references = self.references(object, class);
+        let mut references = self.refers_to(object);
         references.retain(|other| self.ancestor(*other, name).is_some());
         references
     }

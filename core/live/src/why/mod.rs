@@ -94,13 +94,17 @@ pub fn why(
     let spun = spin(pid, &spin_options, told, by_program)?;
     let mut processes = Processes::default();
     let mut report = follow(spun, &mut processes, options.thread, &options.asked, true);
-    finish(&mut report, &processes);
+    finish(&mut report, &mut processes);
     Ok(report)
 }
 
 /// What to do next in a living process, and what could not be looked at.
-fn finish(report: &mut WhyReport, processes: &Processes) {
-    report.next = story::next(&report.links, &report.root);
+fn finish(report: &mut WhyReport, processes: &mut Processes) {
+    let is_java = |pid| {
+        let process = processes.get(pid);
+        process.is_some_and(|process| process.hot_spot().is_some())
+    };
+    report.next = story::next(&report.links, &report.root, is_java);
     if processes.owners.partial {
         let note = "not every process could be looked at: as root more is seen";
         report.notes.push(note.into());

@@ -110,14 +110,18 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// One or two commands.
-pub fn next(links: &[Link], root: &Root) -> Vec<String> {
+/// One or two commands. `is_java`: does a virtual machine of Java run in the process? Its stacks say
+/// nothing to a debugger.
+pub fn next(links: &[Link], root: &Root, mut is_java: impl FnMut(u32) -> bool) -> Vec<String> {
     let pid = root
         .pid
         .or(links.last().map(|link| link.waiter.pid))
         .unwrap_or(0);
     let tid = root.tid.unwrap_or(pid);
-    let stacks = |pid: u32| format!("gdb -p {pid} -batch -ex 'thread apply all bt'");
+    let mut stacks = |pid: u32| match is_java(pid) {
+        true => format!("jstack {pid}"),
+        false => format!("gdb -p {pid} -batch -ex 'thread apply all bt'"),
+    };
     match root.kind {
         RootKind::Stopped if root.what.contains("tracer") => {
             vec![format!("grep TracerPid /proc/{pid}/task/{tid}/status")]
