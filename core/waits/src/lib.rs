@@ -13,6 +13,7 @@ pub mod futex;
 pub mod hot_call;
 mod inherited;
 pub mod internet;
+pub mod ipc;
 pub mod locks;
 mod look;
 mod owners;

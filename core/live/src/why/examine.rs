@@ -14,7 +14,7 @@ use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{children, files, flags, goroutines, held, in_core, java, locked, stopped};
+use super::{children, files, flags, goroutines, held, in_core, ipc, java, locked, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -292,6 +292,9 @@ fn in_call(
             children::signal(pid, tid, &name)
         }
         libc::SYS_openat | libc::SYS_open => opening(process, call),
+        libc::SYS_semop | libc::SYS_semtimedop | libc::SYS_msgrcv | libc::SYS_msgsnd => {
+            ipc::obstacle(process, call).into_iter().collect()
+        }
         _ if activity.state == 'D' => Vec::new(),
         _ => files::each(processes, pid, tid, &descriptors, &name),
     };

@@ -20,6 +20,7 @@ mod goroutines;
 mod held;
 mod hotspot;
 mod in_core;
+mod ipc;
 mod java;
 mod java_objects;
 mod locked;
