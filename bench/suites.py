@@ -174,7 +174,7 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
         )
     if suite == "junit":
         path = ":".join(map(str, (sources / "java").glob("*.jar")))
-        command = ["java", "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute"]
+        command = ["java", "-cp", path, "org.junit.platform.console.ConsoleLauncher"]
         command += ["--include-classname", ".*Test", "--reports-dir", str(scratch)]
         yield from (Part(name, [*command, "--select-package", name]) for name in JUNIT.split())
 
