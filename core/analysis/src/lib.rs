@@ -38,6 +38,7 @@ mod repeated_reads;
 mod returned;
 pub mod runtime;
 mod slice;
+mod slice_scratch;
 mod spin_loop;
 pub mod tasks;
 mod transfers;

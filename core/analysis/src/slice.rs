@@ -15,6 +15,7 @@ use iced_x86::{ConditionCode, FlowControl, Mnemonic, OpKind, Register};
 
 use crate::dependence::{Dependence, Input};
 use crate::exit::{Exit, Source, Transfer};
+use crate::slice_scratch::Scratch;
 use crate::spin_loop::SpinLoop;
 use crate::transfers;
 
@@ -32,49 +33,6 @@ pub struct Slicer<'w> {
     spin: &'w SpinLoop,
     /// Earlier execution of the same instruction at the same depth.
     previous: Vec<u32>,
-}
-
-/// What the slices of one window share: an iteration of an interpreter has hundreds of exits, whose
-/// slices go over the same steps.
-struct Scratch {
-    /// By step: the slice that visited it last, and whether that only formed an address.
-    visits: Vec<(u32, bool)>,
-    slice: u32,
-    /// Steps of the present slice.
-    visited: usize,
-    /// See `Slicer::near`, by step.
-    near: FxHashMap<u32, Vec<u32>>,
-}
-
-impl Scratch {
-    fn new(steps: u32) -> Scratch {
-        Scratch {
-            visits: vec![(0, false); steps as usize],
-            slice: 0,
-            visited: 0,
-            near: FxHashMap::default(),
-        }
-    }
-
-    fn begin(&mut self) {
-        self.slice += 1;
-        self.visited = 0;
-    }
-
-    /// False where the present slice did that already.
-    fn visit(&mut self, step: u32, address_only: bool) -> bool {
-        let last = &mut self.visits[step as usize];
-        let before = (last.0 == self.slice).then_some(last.1);
-        let is_new = match before {
-            Some(only_address) => only_address && !address_only,
-            None => true,
-        };
-        if is_new {
-            *last = (self.slice, address_only);
-            self.visited += usize::from(before.is_none());
-        }
-        is_new
-    }
 }
 
 #[derive(Default)]
@@ -343,7 +301,7 @@ impl<'w> Slicer<'w> {
             if !scratch.visit(step, address_only) {
                 continue;
             }
-            if scratch.visited > SLICE_LIMIT {
+            if scratch.visited() > SLICE_LIMIT {
                 break;
             }
             if self.window.syscall_at(step).is_some() {
@@ -468,7 +426,7 @@ impl<'w> Slicer<'w> {
         if frame == 0 || frame >= outer {
             return Vec::new();
         }
-        let near = scratch.near.entry(step).or_insert_with(|| self.near(step));
+        let near = scratch.near(step, || self.near(step));
         let within = near.iter().filter(|&&branch| window.rsp(branch) <= outer);
         within.copied().collect()
     }

@@ -78,7 +78,8 @@ public class TwoLocks {
             case "monitor" -> new Runnable[] {() -> hold(a, b), () -> hold(b, a)};
             case "lock" -> new Runnable[] {() -> lock(c, d), () -> lock(d, c)};
             case "pool" -> new Runnable[] {() -> await(Executors.newFixedThreadPool(1)), () -> {}};
-            case "nested" -> new Runnable[] {() -> nested(Executors.newFixedThreadPool(1)), () -> {}};
+            case "nested" ->
+                new Runnable[] {() -> nested(Executors.newFixedThreadPool(1)), () -> {}};
             default -> new Runnable[] {() -> write(e), () -> read(e)};
         };
         Thread one = new Thread(both[0], "one");

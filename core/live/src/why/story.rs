@@ -110,8 +110,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// One or two commands. `is_java`: does a virtual machine of Java run in the process? Its stacks say
-/// nothing to a debugger.
+/// One or two commands. `is_java`: does a virtual machine of Java run in the process? A debugger
+/// does not understand its stacks.
 pub fn next(links: &[Link], root: &Root, mut is_java: impl FnMut(u32) -> bool) -> Vec<String> {
     let pid = root
         .pid
