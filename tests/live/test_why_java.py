@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -21,12 +23,12 @@ NAMES = {
 }
 
 
-def why_of(how: str, tmp_path: Path) -> dict[str, Any]:
+def why_of(how: str, tmp_path: Path, *more: str) -> dict[str, Any]:
     java = shutil.which("java")
     if java is None:
         live_or_skip("java is not installed")
     out = tmp_path / "stdout"
-    command = [java, "-Xmx64m", SOURCES / "TwoLocks.java", how]
+    command = [java, "-Xmx64m", SOURCES / "TwoLocks.java", how, *more]
     with (
         out.open("wb") as stdout,
         started(command, stdin=subprocess.PIPE, stdout=stdout) as process,
@@ -77,3 +79,12 @@ def test_a_task_that_its_own_pool_would_have_to_run(tmp_path: Path) -> None:
     assert waits["one"] == "the result of a FutureTask", report["story"]
     assert waits["pool-1-thread-1"].endswith("that no thread runs"), report["story"]
     assert report["next"] == [f"jstack {report['pid']}"]
+
+
+@pytest.mark.live
+def test_an_answer_that_another_thread_reads_is_owed_by_the_server(tmp_path: Path) -> None:
+    """Beside the connection, that thread waits for what threads of its own process ask of it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        report = why_of("http", tmp_path, str(server.getsockname()[1]))
+    owing = {link["waiter"]["name"]: link["owed_by"] for link in report["links"]}
+    assert owing["HttpClient-1-Se"]["pid"] == os.getpid(), report["story"]

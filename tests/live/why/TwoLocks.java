@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Two threads, `one` and `two`, that each hold what the other wants: a monitor or a ReentrantLock.
 // Or `one` wants to write what `two` reads for ever, which names no owner. Or `one` waits for a pool
-// whose only thread reads stdin, or waits for a task that it would have to run itself.
+// whose only thread reads stdin, or waits for a task that it would have to run itself. Or `one`
+// asks the server at the port that the second argument names.
 
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -56,6 +62,16 @@ public class TwoLocks {
         }
     }
 
+    static void ask(String port) {
+        HttpRequest request =
+                HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port)).build();
+        try {
+            HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+        } catch (InterruptedException | IOException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
     static void pause() {
         pause(500);
     }
@@ -80,6 +96,7 @@ public class TwoLocks {
             case "pool" -> new Runnable[] {() -> await(Executors.newFixedThreadPool(1)), () -> {}};
             case "nested" ->
                 new Runnable[] {() -> nested(Executors.newFixedThreadPool(1)), () -> {}};
+            case "http" -> new Runnable[] {() -> ask(args[1]), () -> {}};
             default -> new Runnable[] {() -> write(e), () -> read(e)};
         };
         Thread one = new Thread(both[0], "one");

@@ -113,6 +113,18 @@ impl HotSpot {
         alike.map(|thread| thread.tid)
     }
 
+    /// Is it a thread of the machine itself, which runs no code of Java? The library's thread for
+    /// references runs such code in every process.
+    pub fn is_of_machine(&self, memory: &dyn AddressSpace, tid: u32) -> bool {
+        let look = self.look(memory);
+        let is_plain =
+            |thread: &&JavaThread| look.class_name(look.java_lang_thread(thread)) == OF_LIBRARY[1];
+        let kind = |thread: &JavaThread| memory.word(thread.address);
+        let plain = self.threads.iter().find(is_plain).and_then(kind);
+        let own = self.threads.iter().find(|thread| thread.tid == tid);
+        own.is_some_and(|own| plain.is_some() && kind(own) != plain)
+    }
+
     fn look<'a>(&'a self, memory: &'a dyn AddressSpace) -> Look<'a> {
         Look {
             machine: self,
@@ -469,5 +481,12 @@ mod tests {
         assert_eq!(like(&memory), [2]);
         memory.put(SECOND, 0x7000);
         assert!(like(&memory).is_empty());
+        assert!(
+            !machine.is_of_machine(&memory, 1),
+            "nothing shows which are"
+        );
+        memory.class(0x900, &OF_LIBRARY[1].replace('.', "/"), 0x600);
+        memory.put(SECOND_OBJECT + 8, 0x900);
+        assert!(machine.is_of_machine(&memory, 1) && !machine.is_of_machine(&memory, 2));
     }
 }

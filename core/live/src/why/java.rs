@@ -6,7 +6,7 @@
 //! Java's threads, but by none of the virtual machine's own.
 
 use super::hotspot::JavaWait;
-use super::obstacle::{Debtor, Obstacle, Who};
+use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Process;
 use super::report::{Kind, WaitsFor};
 
@@ -49,6 +49,10 @@ pub fn owed(process: &Process, tid: u32) -> Option<Obstacle> {
 pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
     let inside = process.inside.as_ref()?;
     let machine = process.hot_spot()?;
+    if machine.is_of_machine(&*inside.memory, tid) {
+        let end = End::unknown("it is a thread of the virtual machine itself, which has no work");
+        return Some(Obstacle::ends(Kind::Call, "work", end));
+    }
     let (kind, name) = match machine.wait(&*inside.memory, tid)? {
         JavaWait::Enters { class, .. } => (Kind::Lock, format!("the monitor of {class}")),
         JavaWait::Parks { class, .. } => (Kind::Flag, class),

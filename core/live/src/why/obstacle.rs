@@ -143,6 +143,12 @@ impl Obstacle {
         }
     }
 
+    /// Can only threads of this process end it?
+    pub fn is_within(&self, pid: u32) -> bool {
+        let is_own = |one: &Debtor| matches!(one.who, Who::Thread(of, _) if of == pid);
+        !self.debtors.is_empty() && self.debtors.iter().all(is_own)
+    }
+
     /// Any of these may end the wait; nothing says which.
     pub fn by_elimination(pid: u32, all: Vec<Who>, waits_for: WaitsFor) -> Obstacle {
         let reason = match all.len() {

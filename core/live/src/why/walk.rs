@@ -161,8 +161,10 @@ impl<'a> Walk<'a> {
         let node = self.node(place);
         trail.path.push(place);
         let mut ways = Vec::new();
+        // What only threads of its own process end tells a thread to look for other work.
+        let foreign = obstacles.iter().filter(|one| !one.is_within(pid)).count();
         for obstacle in &obstacles {
-            let is_lone = obstacles.len() == 1;
+            let is_lone = obstacles.len() == 1 || foreign == 1 && !obstacle.is_within(pid);
             ways.extend(self.ways(&node, &examined, (obstacle, is_lone), trail));
         }
         trail.path.pop();
@@ -170,8 +172,8 @@ impl<'a> Walk<'a> {
         choose(ways, &node, trail.path.len(), nested)
     }
 
-    /// All that may end this one wait. `is_lone`: the thread waits for nothing else at the same
-    /// time.
+    /// All that may end this one wait. `is_lone`: the thread waits for nothing else from outside
+    /// of its process.
     fn ways(
         &mut self,
         node: &Node,
