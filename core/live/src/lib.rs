@@ -8,6 +8,7 @@
 //! (`owed.rs`).
 
 mod chain;
+mod comes_back;
 mod copied;
 mod dead;
 mod decided;

@@ -15,6 +15,7 @@ use flagfinder_step::{unable, unable_by};
 use serde_json::{json, Value};
 
 use crate::chain;
+use crate::comes_back;
 use crate::helpers::{Copies, Helpers, Sleepers};
 use crate::hot_call;
 use crate::look::look_at_tasks;
@@ -250,12 +251,15 @@ pub fn spin(
         .fit
         .iter()
         .map(|(tid, finding)| (*tid, finding.clone(), None));
-    for (tid, finding, window) in in_copies.chain(in_place) {
+    for (tid, mut finding, window) in in_copies.chain(in_place) {
         let Some((activity, way)) = threads.iter().find(|(a, _)| a.tid == tid) else {
             continue;
         };
         if finding["denied"].as_bool() == Some(true) {
             denied = denied.or(Some(tid));
+        }
+        if *way == Way::Hot && finding["via"] == json!(Via::InPlace) {
+            comes_back::tell(&mut finding, &memory);
         }
         let name = activity.name.clone();
         parts.extend(window.map(|window| (ThreadName { tid, name }, window)));
