@@ -34,7 +34,7 @@ const TYPE_NAME: &[u8] = b"_multiprocessing.SemLock\0";
 const ID: u64 = 0x2d0;
 /// Time for all processes.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes that are read at once.
+/// Bytes that are looked at at once.
 const PART: u64 = 16 << 20;
 
 /// What one process's object says.
@@ -112,22 +112,25 @@ fn search(pid: u32, semaphore: u64, end: Instant) -> Option<Has> {
     let mut bytes = Vec::new();
     let objects = maps.all().iter();
     let objects = objects.filter(|m| m.readable && m.writable && !m.shared && m.inode == 0);
-    for mapping in objects {
-        for (start, behind) in pages.there(mapping.start, mapping.end).ok()? {
-            for start in (start..behind).step_by(PART as usize) {
-                if Instant::now() > end {
-                    return None;
-                }
-                bytes.resize(PART.min(behind - start) as usize, 0);
-                let read = memory.read(start, &mut bytes);
-                let words = bytes[..read].chunks_exact(8).zip((start..).step_by(8));
-                let same = words.filter(|(word, _)| **word == semaphore.to_le_bytes());
-                for (_, at) in same {
-                    match object(pid, &memory, at - SEMAPHORE) {
-                        Some(taken @ Has::Taken(_)) => return Some(taken),
-                        Some(other) => has = other,
-                        None => {}
-                    }
+    // A machine may have reserved far more than it uses.
+    let parts = objects.flat_map(|m| {
+        let starts = (m.start..m.end).step_by(PART as usize);
+        starts.map(|start| (start, m.end.min(start + PART)))
+    });
+    for (start, behind_part) in parts {
+        if Instant::now() > end {
+            return None;
+        }
+        for (start, behind) in pages.there(start, behind_part).ok()? {
+            bytes.resize((behind - start) as usize, 0);
+            let read = memory.read(start, &mut bytes);
+            let words = bytes[..read].chunks_exact(8).zip((start..).step_by(8));
+            let same = words.filter(|(word, _)| **word == semaphore.to_le_bytes());
+            for (_, at) in same {
+                match object(pid, &memory, at - SEMAPHORE) {
+                    Some(taken @ Has::Taken(_)) => return Some(taken),
+                    Some(other) => has = other,
+                    None => {}
                 }
             }
         }
