@@ -104,8 +104,14 @@ impl Condition {
         is_same && is_word(left) && is_word(right)
     }
 
-    /// Is the word, as a whole, compared with what the loop made anew, as a call's result?
-    pub fn compares_with_something_new(&self, address: u64, bytes: u32) -> bool {
+    /// Is the word, as a whole, compared with what the loop made anew: a call's result, or a word
+    /// that the loop's own thread writes (`is_own`, by address)?
+    pub fn compares_with_something_new(
+        &self,
+        address: u64,
+        bytes: u32,
+        is_own: &dyn Fn(u64) -> bool,
+    ) -> bool {
         let whole = |side: &Expression| match side {
             Expression::Signed { of, .. } => (**of).clone(),
             side => side.clone(),
@@ -117,7 +123,11 @@ impl Condition {
         let is_word = |side: &Expression| {
             matches!(side, Expression::Load { .. }) && side.mentions(address, bytes)
         };
-        let is_new = |side: &Expression| matches!(side, Expression::Opaque(_));
+        let is_new = |side: &Expression| match side {
+            Expression::Opaque(_) => true,
+            Expression::Load { address, .. } => is_own(*address),
+            _ => false,
+        };
         is_word(&left) && is_new(&right) || is_new(&left) && is_word(&right)
     }
 

@@ -93,7 +93,7 @@ fn a_constant_is_compared_with_what_the_loop_made_anew() {
             leaves: Relation::NotEqual,
             bits: 32,
         };
-        condition.compares_with_something_new(0x1000, 4)
+        condition.compares_with_something_new(0x1000, 4, &|address| address == 0x2000)
     };
     let result = || Expression::Signed {
         of: Box::new(Expression::Opaque(Some(0))),
@@ -101,6 +101,13 @@ fn a_constant_is_compared_with_what_the_loop_made_anew() {
         to: 64,
     };
     assert!(is_new(load(32), result()) && is_new(result(), load(32)));
+    let at = |address| Expression::Load {
+        address,
+        bits: 32,
+        value: 0,
+    };
+    assert!(is_new(load(32), at(0x2000)), "the thread writes it itself");
+    assert!(!is_new(load(32), at(0x3000)));
     assert!(!is_new(load(32), Expression::Number(7)));
     assert!(!is_new(Expression::Number(0), result()));
 }

@@ -288,7 +288,8 @@ fn is_compared_with_something_new(analysis: &Analysis, candidate: &Candidate) ->
     let is_new = |exit: &usize| {
         let test = analysis.conditions[*exit].as_ref();
         test.is_some_and(|test| {
-            test.compares_with_something_new(candidate.address, candidate.bytes)
+            let is_own = |address: u64| analysis.own_words.contains(&address);
+            test.compares_with_something_new(candidate.address, candidate.bytes, &is_own)
         })
     };
     candidate.exits.iter().any(is_new) && !analysis.is_compared(candidate)
