@@ -198,7 +198,8 @@ mod tests {
                 page[0x98..0xa0].copy_from_slice(&(AT + 0x100).to_le_bytes());
                 page[0x100..0x100 + name.len()].copy_from_slice(name);
                 let start = address.wrapping_sub(AT) as usize;
-                let part = page.get(start..start + buffer.len());
+                let rest = page.get(start..);
+                let part = rest.and_then(|rest| rest.get(..buffer.len()));
                 part.map_or(0, |part| {
                     buffer.copy_from_slice(part);
                     part.len()
