@@ -67,6 +67,7 @@ pub use names::Names;
 pub use scope::{TypeRef, ValuePlace, Variable};
 pub use stack::CallSites;
 pub use store_index::keep_indexes_in;
+pub use thread_blocks::GLIBC_ID;
 pub use typed::{VariableWord, Word};
 pub use words::times;
 pub use writers::{field_writers, is_counted_in, writers, Writers};

@@ -11,9 +11,11 @@ use crate::address_space::AddressSpace;
 use crate::input::ThreadInput;
 use crate::maps::Maps;
 
+/// Distance of a thread's id from its `fs:0`, which is its `pthread_t`, in glibc.
+pub const GLIBC_ID: usize = 0x2d0;
 /// Distances of the thread's id from `fs:0`: glibc, musl. It is looked for only there: in a
 /// container ids are small numbers, which stand everywhere.
-const ID_AT: [usize; 2] = [0x2d0, 0x30];
+const ID_AT: [usize; 2] = [GLIBC_ID, 0x30];
 /// Bytes from `fs:0` to behind the farther of the two.
 const ID_WITHIN: usize = 0x2d4;
 /// Blocks are aligned at least so.

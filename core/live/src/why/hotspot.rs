@@ -35,9 +35,11 @@ const LIBRARY: &str = "java.util.concurrent.";
 /// them).
 const OF_LIBRARY: [&str; 3] = [
     "jdk.internal.misc.InnocuousThread",
-    "java.lang.ref.Reference$ReferenceHandler",
     "java.lang.ref.Finalizer$FinalizerThread",
+    REFERENCES,
 ];
+/// The one of them that every process has.
+const REFERENCES: &str = "java.lang.ref.Reference$ReferenceHandler";
 
 /// Ancestor of java.util.concurrent's locks, with a reference to the thread that has the lock.
 const OWNED: &str = "java.util.concurrent.locks.AbstractOwnableSynchronizer";
@@ -113,12 +115,12 @@ impl HotSpot {
         alike.map(|thread| thread.tid)
     }
 
-    /// Is it a thread of the machine itself, which runs no code of Java? The library's thread for
-    /// references runs such code in every process.
+    /// Is it a thread of the machine itself, which runs no code of Java? Such a thread is of
+    /// another class than that which handles references.
     pub fn is_of_machine(&self, memory: &dyn AddressSpace, tid: u32) -> bool {
         let look = self.look(memory);
         let is_plain =
-            |thread: &&JavaThread| look.class_name(look.java_lang_thread(thread)) == OF_LIBRARY[1];
+            |thread: &&JavaThread| look.class_name(look.java_lang_thread(thread)) == REFERENCES;
         let kind = |thread: &JavaThread| memory.word(thread.address);
         let plain = self.threads.iter().find(is_plain).and_then(kind);
         let own = self.threads.iter().find(|thread| thread.tid == tid);
@@ -203,7 +205,7 @@ impl Look<'_> {
     /// What it is parked for, which is no lock. A thread of a pool refers to its worker as well.
     fn parks_for(&self, thread: &JavaThread) -> JavaWait {
         let own = self.java_lang_thread(thread);
-        let referred = own.map_or_else(Vec::new, |own| self.objects.refers_to(own));
+        let referred = own.map_or_else(Vec::new, |own| self.objects.all_referred(own));
         let mut all = referred.into_iter().filter_map(|object| {
             let class = self.objects.class_name(object)?;
             let is_other = class.starts_with(LIBRARY) && class != WORKER;
@@ -222,7 +224,7 @@ impl Look<'_> {
     }
 
     fn runner(&self, task: u64) -> Option<u32> {
-        let mut referred = self.objects.refers_to(task).into_iter();
+        let mut referred = self.objects.all_referred(task).into_iter();
         referred.find_map(|object| self.of_object(object))
     }
 
@@ -485,7 +487,7 @@ mod tests {
             !machine.is_of_machine(&memory, 1),
             "nothing shows which are"
         );
-        memory.class(0x900, &OF_LIBRARY[1].replace('.', "/"), 0x600);
+        memory.class(0x900, &REFERENCES.replace('.', "/"), 0x600);
         memory.put(SECOND_OBJECT + 8, 0x900);
         assert!(machine.is_of_machine(&memory, 1) && !machine.is_of_machine(&memory, 2));
     }

@@ -3,11 +3,11 @@
 
 use flagfinder_linux::proc::Stat;
 use flagfinder_waits::ipc::{self, Now, Waits};
+use flagfinder_waits::proc::Call;
 
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, Process};
 use super::report::{Kind, Known, RootKind};
-use flagfinder_waits::proc::Call;
 
 /// `None`: the call is none of System V, or nothing can be asked of what it waits for.
 pub fn obstacle(process: &Process, call: &Call) -> Option<Obstacle> {

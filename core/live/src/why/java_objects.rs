@@ -149,14 +149,14 @@ impl Objects<'_> {
     }
 
     /// The objects that this one may refer to.
-    pub fn refers_to(&self, object: u64) -> Vec<u64> {
+    pub fn all_referred(&self, object: u64) -> Vec<u64> {
         let class = self.class(object);
         class.map_or_else(Vec::new, |class| self.references(object, class))
     }
 
     /// The objects that this one refers to and whose classes descend from `name`.
     pub fn refer_to(&self, object: u64, name: &str) -> Vec<u64> {
-        let mut references = self.refers_to(object);
+        let mut references = self.all_referred(object);
         references.retain(|other| self.ancestor(*other, name).is_some());
         references
     }

@@ -10,7 +10,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::{AddressSpace, Maps};
+use flagfinder_code::{AddressSpace, Maps, GLIBC_ID};
 use flagfinder_linux::pagemap::Pagemap;
 use flagfinder_linux::proc;
 
@@ -30,8 +30,6 @@ const MOST: u64 = 36;
 /// Of a type: its name.
 const NAME: u64 = 24;
 const TYPE_NAME: &[u8] = b"_multiprocessing.SemLock\0";
-/// Distance of a thread's id from its `pthread_t` in glibc.
-const ID: u64 = 0x2d0;
 /// Time for all processes.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes that are looked at at once.
@@ -146,7 +144,7 @@ fn object(pid: u32, memory: &dyn AddressSpace, at: u64) -> Option<Has> {
     let is_lock = read == name.len() && name == TYPE_NAME && memory.number(at + MOST, 4) == Some(1);
     let count = memory.number(at + COUNT, 4).filter(|_| is_lock)? as i32;
     let thread = || {
-        let own = memory.number(memory.word(at + THREAD)?.checked_add(ID)?, 4)?;
+        let own = memory.number(memory.word(at + THREAD)?.checked_add(GLIBC_ID as u64)?, 4)?;
         let threads = proc::threads(pid).ok()?;
         threads
             .into_iter()
