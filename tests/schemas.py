@@ -31,6 +31,8 @@ from harness import ROOT
 from flagfinder.chain.fields import DoctorFields
 from flagfinder.cli.fields import ErrorFields
 from flagfinder.flags import fields as flags
+from flagfinder.graph import diagnosis_fields as diagnosis
+from flagfinder.graph import event_fields as events
 from flagfinder.graph import fields as graph
 from flagfinder.graph.call_fields import CompareFields
 from flagfinder.graph.path_fields import CriticalPathFields, NoCriticalPathFields
@@ -57,22 +59,22 @@ REPORTS: dict[str, Any] = {
     "guard": live.GuardFields,
     "watch": WatchFields,
     "poke": live.PokeFields,
-    "events-record": graph.EventsRecordFields,
-    "events-import": graph.EventsImportFields,
-    "events-info": graph.EventsInfoFields,
-    "events-check": graph.EventsCheckFields,
-    "events-dump": graph.EventsDumpFields,
+    "events-record": events.EventsRecordFields,
+    "events-import": events.EventsImportFields,
+    "events-info": events.EventsInfoFields,
+    "events-check": events.EventsCheckFields,
+    "events-dump": events.EventsDumpFields,
     "events-top": EventsTopFields,
-    "mark": graph.MarkedFields,
+    "mark": events.MarkedFields,
     "graph-build": graph.GraphBuildFields,
     "graph-info": graph.GraphInfoFields,
     "graph-query": graph.GraphQueryFields,
     "graph-export": graph.GraphExportFields,
-    "diagnose": graph.DiagnosisFields | graph.NoDiagnosisFields,
-    "report": graph.ReportFields,
+    "diagnose": diagnosis.DiagnosisFields | diagnosis.NoDiagnosisFields,
+    "report": diagnosis.ReportFields,
     "critical-path": CriticalPathFields | NoCriticalPathFields,
     "compare": CompareFields,
-    "overhead": graph.OverheadFields,
+    "overhead": events.OverheadFields,
     "doctor": DoctorFields,
     "error": ErrorFields,
 }

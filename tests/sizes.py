@@ -24,8 +24,11 @@ ALONE = (
     "tests/events/test_scenes.py",
     "tests/live/test_spin_safety.py",
     "tests/live/test_watch.py",
-    "tests/live/test_watch_places.py",
+    "tests/live/test_watch_ends.py",
     "tests/live/test_watch_frida.py",
+    "tests/live/test_watch_output.py",
+    "tests/live/test_watch_places.py",
+    "tests/live/test_watch_privileges.py",
 )
 # Of those these wait for seconds and are answered from what the kernel recorded.
 BESIDE = "tests/events/test_scenes.py::test_the_culprit_is_named_and_no_innocent[endless-"

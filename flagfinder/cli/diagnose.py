@@ -27,7 +27,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import NoDiagnosisFields
+    from flagfinder.graph.diagnosis_fields import NoDiagnosisFields
 
 _EXAMPLES = """\
   flagfinder diagnose run.graph                        asks where the graph can't decide

@@ -50,7 +50,7 @@ from flagfinder.report.units import count, size
 from flagfinder.shared.errors import UsageError
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import EventsCheckFields, EventsDumpFields
+    from flagfinder.graph.event_fields import EventsCheckFields, EventsDumpFields
 
 _SUMMARY = VERBS["events"]
 _RECORD_EXAMPLES = """\

@@ -20,7 +20,7 @@ from flagfinder.shared.errors import UsageError
 from flagfinder.shared.marks import END, MARK, mark
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import MarkedFields
+    from flagfinder.graph.event_fields import MarkedFields
 
 _EXAMPLES = """\
   flagfinder mark "the window is grey"

@@ -24,7 +24,7 @@ from flagfinder.report.units import count, duration
 from flagfinder.shared.errors import UsageError
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import OverheadFields
+    from flagfinder.graph.event_fields import OverheadFields
 
 _EXAMPLES = """\
   flagfinder overhead -- ./app --benchmark

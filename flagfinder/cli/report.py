@@ -23,7 +23,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.shared.private_file import write_private
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import ReportFields
+    from flagfinder.graph.diagnosis_fields import ReportFields
 
 _EXAMPLES = """\
   flagfinder report run.graph -o report.html

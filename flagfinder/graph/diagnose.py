@@ -19,19 +19,17 @@ from flagfinder.shared.build import build
 
 if TYPE_CHECKING:
     from flagfinder.graph.call_fields import HotFields
-    from flagfinder.graph.fields import (
+    from flagfinder.graph.diagnosis_fields import (
         ChoiceFields,
         CulpritFields,
         DiagnosisFields,
         HangClass,
         MemberFields,
-        PlaceFields,
         QuestionFields,
-        RanFields,
         SetOffFields,
-        StarvedFields,
         Topic,
     )
+    from flagfinder.graph.fields import PlaceFields, RanFields, StarvedFields
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from flagfinder.shared.target import find_program
 from flagfinder.shared.visible import as_unicode
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import EventsEnded, EventsInfoFields, FinishedFields
+    from flagfinder.graph.event_fields import EventsEnded, EventsInfoFields, FinishedFields
 
 Syscalls = Literal["off", "lazy", "target"]
 SYSCALLS: tuple[Syscalls, ...] = ("off", "lazy", "target")

@@ -18,7 +18,8 @@ from flagfinder.graph.events import EventFile
 from flagfinder.shared.errors import BadTraceError
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, MetaFields, OutcomeFields, VertexFields
+    from flagfinder.graph.diagnosis_fields import OutcomeFields
+    from flagfinder.graph.fields import GraphInfoFields, MetaFields, VertexFields
     from flagfinder.graph.path_fields import CriticalPathFields
     from flagfinder.graph.tables import GraphTables
     from flagfinder.graph.timeline_fields import TimelineFields

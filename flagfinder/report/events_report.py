@@ -11,7 +11,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, size
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import (
+    from flagfinder.graph.event_fields import (
         EventsEndFields,
         EventsImportFields,
         EventsInfoFields,

@@ -19,7 +19,8 @@ from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, HangClass, StepFields
+    from flagfinder.graph.diagnosis_fields import HangClass, StepFields
+    from flagfinder.graph.fields import GraphInfoFields
 
 _ROWS = 12  # threads shown at most
 _SEGMENTS = 2000  # of what made up the hang

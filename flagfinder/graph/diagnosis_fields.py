@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""JSON objects about a hang and what caused it: what ``diagnose`` and ``report`` print. Times
+are in ns, points in time those of CLOCK_MONOTONIC. Imported for its types only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from flagfinder.graph.call_fields import HotFields
+from flagfinder.graph.fields import EdgeKind, InversionFields, PlaceFields, RanFields, StarvedFields
+
+HangClass = Literal["LongRunning", "RepeatedYield", "HotCalls", "LongWait", "Unknown"]
+Topic = Literal["baseline", "link"]
+
+
+class StepFields(TypedDict):
+    """A vertex on the way from a hang to its cause. ``edge``: how it caused the step before."""
+
+    vertex: int
+    tid: int
+    thread: str
+    start: int
+    dur: int
+    edge: EdgeKind | None
+    stack: list[str]
+
+
+# ``class`` is a word of Python's own, so its field can't stand in a class.
+_Class = TypedDict("_Class", {"class": HangClass})
+_NoClass = TypedDict("_NoClass", {"class": None})
+_MaybeClass = TypedDict("_MaybeClass", {"class": HangClass | None})
+
+
+class SetOffFields(TypedDict):
+    """Who made a thread begin with something, and how."""
+
+    tid: int
+    thread: str
+    edge: EdgeKind
+
+
+class CulpritFields(_Class):
+    """A thread that did something unusual while others waited for it. ``depth`` is how far from the
+    hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
+    ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``hot``
+    the call of HotCalls, ``starved`` that it mostly had no CPU, ``inversion`` that it had the lock
+    that a more urgent thread waited for, ``ran`` what it spent its time on, if it ran.
+    """
+
+    vertex: int
+    tid: int
+    pid: int
+    thread: str
+    start: int
+    dur: int
+    doing: str
+    depth: int
+    stack: list[str]
+    places: list[PlaceFields | None]
+    places_before: list[PlaceFields | None]
+    call: str | None
+    set_off: SetOffFields | None
+    hot: HotFields | None
+    starved: StarvedFields | None
+    inversion: InversionFields | None
+    ran: RanFields | None
+
+
+class ChoiceFields(TypedDict):
+    """A possible answer; what does not apply is null."""
+
+    vertex: int | None
+    tid: int | None
+    thread: str | None
+    start: int | None
+    dur: int | None
+    edge: EdgeKind | None
+    by_tid: int | None
+    by_thread: str | None
+    stack: list[str]
+
+
+class QuestionFields(TypedDict):
+    """Which wait went as it should, or which cause to follow. ``start``: of the wait that is
+    compared, or of the vertex that is explained.
+    """
+
+    topic: Topic
+    vertex: int
+    tid: int
+    thread: str
+    start: int
+    choices: list[ChoiceFields]
+
+
+class AskedFields(QuestionFields):
+    """A question with its answer: the number of a choice, from 1."""
+
+    answer: int
+
+
+class MemberFields(TypedDict):
+    """A thread in a circle."""
+
+    tid: int
+    thread: str
+
+
+class DiagnosisFields(_Class):
+    """What is known about a hang. ``baseline`` is the vertex of the wait that went well,
+    ``compared`` that wait; ``path`` leads from the hang to its causes; ``culprits`` has the root
+    first; in ``circle`` each thread waits for the next, and the last for the first; ``hot`` is the
+    call of HotCalls.
+    """
+
+    thread: StepFields
+    doing: str
+    start: int
+    dur: int
+    hot: HotFields | None
+    unfinished: bool
+    baseline: StepFields | None
+    compared: ChoiceFields | None
+    path: list[StepFields]
+    culprits: list[CulpritFields]
+    circular: bool
+    circle: list[MemberFields]
+    advice: list[str]
+    questions: int
+    asked: list[AskedFields]
+    lost: int
+
+
+class NoDiagnosisFields(_NoClass):
+    """No thread did anything for a millisecond."""
+
+    culprits: list[CulpritFields]
+    path: list[StepFields]
+    questions: int
+
+
+class OutcomeFields(TypedDict):
+    """What the engine answers: either of the two."""
+
+    diagnosis: NotRequired[DiagnosisFields]
+    question: NotRequired[QuestionFields]
+
+
+class ReportFields(_MaybeClass):
+    """The page written; null where there is no hang."""
+
+    file: str | None
