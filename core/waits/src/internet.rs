@@ -14,6 +14,8 @@ use flagfinder_linux::proc::processes;
 pub struct Connection {
     /// `TCP 127.0.0.1:80 -> 127.0.0.1:5566`
     pub name: String,
+    /// `TCP port 80`: where it listens, or where the connection came to if it was asked for.
+    pub local: String,
     /// Of TCP, in words; says nothing of UDP.
     pub state: &'static str,
     /// A TCP socket that takes connections.
@@ -200,6 +202,7 @@ pub fn connection(pid: u32, inode: u32) -> Option<Connection> {
             true => format!("{kind} {}", own.local),
             false => format!("{kind} {} -> {}", own.local, own.remote),
         },
+        local: format!("{kind} port {}", own.local.port()),
         state: TCP_STATES.get(own.state).copied().unwrap_or(""),
         is_listening,
         is_datagram: own.is_datagram,

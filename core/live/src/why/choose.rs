@@ -59,7 +59,8 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     if let (Some(way), None) = (outside.next(), outside.next()) {
         return way.clone().chosen();
     }
-    if best == Weight::Idle && !agree {
+    let is_one = roots.iter().all(|root| root.what == roots[0].what);
+    if best == Weight::Idle && !(agree && is_one) {
         if let Some(idles) = idles(&top, node) {
             return idles;
         }

@@ -9,6 +9,7 @@ use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
 use super::place::{is_on, Place, MOST_HOLDERS};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
+use super::served;
 use super::sockets::socket;
 use super::terminal;
 use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
@@ -145,6 +146,7 @@ pub fn each(
 /// A timer is set only while something is due, and a channel to itself wakes a thread only when
 /// there is news: beside other descriptors neither explains anything.
 fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
+    served::mark(&mut all);
     let is_own = |obstacle: &Obstacle| {
         let end = &obstacle.otherwise;
         let is_own = matches!(end.kind, RootKind::Timer | RootKind::Deadlock);

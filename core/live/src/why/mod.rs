@@ -31,6 +31,7 @@ mod recorded;
 mod report;
 mod semaphore;
 mod sender;
+mod served;
 mod sockets;
 mod stopped;
 mod story;

@@ -4,6 +4,7 @@
 use flagfinder_code::Code;
 
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
+use super::served::Side;
 
 /// How much the end of a chain explains; of several ends the greatest wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,6 +116,10 @@ pub struct Obstacle {
     /// How it is known then.
     pub known: Known,
     pub reason: String,
+    /// Of a connected or listening socket.
+    pub side: Option<Side>,
+    /// It is the next request of a client, which owes none.
+    pub is_request: bool,
 }
 
 impl Obstacle {
@@ -132,6 +137,8 @@ impl Obstacle {
             by_elimination: false,
             otherwise: end,
             known: Known::Seen,
+            side: None,
+            is_request: false,
         }
     }
 

@@ -8,6 +8,7 @@ use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
 use super::place::{Place, MOST_HOLDERS};
 use super::process::Processes;
 use super::report::RootKind;
+use super::served::Side;
 
 /// One for the socket of that inode.
 pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
@@ -16,11 +17,11 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
         if connection.is_listening {
             let end = End::idle(
                 RootKind::Input,
-                format!("no client has connected to {what}"),
+                format!("no new client has connected to {what}"),
             );
-            return place.ends(&what, end);
+            return with(Side::Listens(connection.local), place.ends(&what, end));
         }
-        return match connection.end {
+        let found = match connection.end {
             OtherEnd::Socket(peer) => holders(processes, place, &what, peer, ""),
             OtherEnd::Pending(Some(listener)) => holders(
                 processes,
@@ -42,8 +43,18 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
                 place.ends(&what, End::outside(RootKind::Peer, text))
             }
         };
+        return with(Side::Connected(connection.local), found);
     }
     unix_socket(processes, place, inode)
+}
+
+fn with(side: Side, found: Vec<Obstacle>) -> Vec<Obstacle> {
+    let side = Some(side);
+    let one = |obstacle| Obstacle {
+        side: side.clone(),
+        ..obstacle
+    };
+    found.into_iter().map(one).collect()
 }
 
 fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
@@ -56,9 +67,9 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obst
     if name.is_listening {
         let end = End::idle(
             RootKind::Input,
-            format!("no client has connected to {what}"),
+            format!("no new client has connected to {what}"),
         );
-        return place.ends(&what, end);
+        return with(Side::Listens(what.clone()), place.ends(&what, end));
     }
     let end = match unix::end(place.pid, inode) {
         Ok(end) => end,
@@ -68,7 +79,10 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obst
         }
     };
     match end {
-        Some(UnixEnd::Socket(peer)) => holders(processes, place, &what, peer, ""),
+        Some(UnixEnd::Socket(peer)) => {
+            let found = holders(processes, place, &what, peer, "");
+            with(Side::Connected(what), found)
+        }
         Some(UnixEnd::Pending(listener)) => {
             let reason = "has not accepted the connection: it ";
             holders(processes, place, &what, listener, reason)

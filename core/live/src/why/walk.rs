@@ -17,6 +17,7 @@ use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::place::is_on;
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
+use super::served::from_client;
 use super::way::{Chosen, Outcome, Way};
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
@@ -223,6 +224,15 @@ impl<'a> Walk<'a> {
                 }
                 _ => self.explore(place, trail),
             };
+            let (found, owes) = match obstacle.is_request {
+                true => from_client(found, &owing, node),
+                false => (found, true),
+            };
+            if let (false, Outcome::Root(root, _)) = (owes, &found.outcome) {
+                let first = step(None, obstacle.known, root.what.clone());
+                ways.push(Way::new(first, found, false, true));
+                continue;
+            }
             let found = match &debtor.who {
                 // Of several channels most are silent, and whoever has their other end waits for
                 // something else.

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+//! A server's side of connections: a call that takes new clients waits for whatever any of them
+//! asks next, and none of them owes it a request.
+
+use super::obstacle::{End, Obstacle, Weight};
+use super::report::{Node, RootKind};
+use super::way::{Chosen, Outcome};
+
+/// A socket of the waiting thread, by the address that clients connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It takes connections there.
+    Listens(String),
+    /// A connection of which this is the local address.
+    Connected(String),
+}
+
+/// Marks the connections that came to a socket which the same call listens at. Such a socket comes
+/// last: what its clients ask tells more than that there are no others.
+pub fn mark(all: &mut [Obstacle]) {
+    let listens = |one: &Obstacle| match &one.side {
+        Some(Side::Listens(address)) => Some(address.clone()),
+        _ => None,
+    };
+    let addresses: Vec<String> = all.iter().filter_map(listens).collect();
+    for obstacle in &mut *all {
+        if let Some(Side::Connected(address)) = &obstacle.side {
+            obstacle.is_request = addresses.contains(address);
+        }
+    }
+    if all.iter().any(|one| one.is_request) {
+        all.sort_by_key(|one| listens(one).is_some());
+    }
+}
+
+/// Where a client leads from which the server `node` awaits a request, and whether that client owes
+/// anything. What is wrong with it is told; that it waits for its answer, for input or for a time
+/// is no debt.
+pub fn from_client(found: Chosen, client: &Node, node: &Node) -> (Chosen, bool) {
+    match found.outcome {
+        Outcome::Circle { .. } => {
+            let (pid, name) = (client.pid, &client.name);
+            let what = format!(
+                "it waits for the next request of any client; process {pid} ({name}) waits for its \
+                 answer"
+            );
+            (Chosen::end(End::idle(RootKind::Input, what), node), false)
+        }
+        Outcome::Root(root, Weight::Outside) => {
+            let outcome = Outcome::Root(root, Weight::Idle);
+            (Chosen { outcome, ..found }, true)
+        }
+        _ => (found, true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Kind;
+    use super::*;
+
+    fn obstacle(side: Side) -> Obstacle {
+        let end = End::idle(RootKind::Input, "");
+        Obstacle {
+            side: Some(side),
+            ..Obstacle::ends(Kind::Call, "", end)
+        }
+    }
+
+    fn node(pid: u32) -> Node {
+        Node {
+            pid,
+            tid: pid,
+            name: "one".into(),
+        }
+    }
+
+    #[test]
+    fn a_connection_to_a_listener_of_the_call_is_a_clients_and_the_listener_comes_last() {
+        let at = |address: &str| address.to_owned();
+        let mut all = [
+            obstacle(Side::Listens(at("TCP port 80"))),
+            obstacle(Side::Connected(at("TCP port 5000"))),
+            obstacle(Side::Connected(at("TCP port 80"))),
+        ];
+        mark(&mut all);
+        assert_eq!(all.map(|one| one.is_request), [false, true, false]);
+    }
+
+    #[test]
+    fn a_client_that_waits_for_its_answer_makes_no_circle() {
+        let circle = Chosen::bare(Outcome::Circle { at: 0, note: None });
+        let (found, owes) = from_client(circle, &node(2), &node(1));
+        assert!(!owes);
+        let Outcome::Root(root, weight) = found.outcome else {
+            panic!("no root");
+        };
+        assert_eq!((root.pid, weight), (Some(1), Weight::Idle));
+    }
+
+    #[test]
+    fn a_stopped_client_is_told_and_a_sleeping_one_is_no_reason() {
+        let weight = |end: End| {
+            let found = Chosen::end(end, &node(2));
+            match from_client(found, &node(2), &node(1)).0.outcome {
+                Outcome::Root(_, weight) => weight,
+                other => panic!("{other:?}"),
+            }
+        };
+        let stopped = End::fault(RootKind::Stopped, "it is stopped");
+        assert_eq!(weight(stopped), Weight::Fault);
+        assert_eq!(
+            weight(End::outside(RootKind::Timer, "it sleeps")),
+            Weight::Idle
+        );
+    }
+}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""`flagfinder why` of clients of a server that waits for whatever comes, as event loops do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from harness import started
+from planted import why
+
+# A server that takes clients, prints its id and what they send, and answers nothing.
+LOOP = """
+import os, selectors, socket, sys
+def loop(listener, *others):
+    selector = selectors.DefaultSelector()
+    for channel in (listener, *others):
+        selector.register(channel, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                client, _ = listener.accept()
+                selector.register(client, selectors.EVENT_READ)
+            elif question := key.fileobj.recv(1000):
+                os.write(1, b"%d %s\\n" % (os.getpid(), question))
+            else:
+                os._exit(0)
+"""
+SERVER = """
+family = getattr(socket, sys.argv[1])
+address = ("127.0.0.1", 0) if family == socket.AF_INET else "\\0of-" + str(os.getpid())
+listener = socket.socket(family)
+listener.bind(address)
+listener.listen()
+if os.fork() == 0:
+    client = socket.socket(family)
+    client.connect(listener.getsockname())
+    listener.close()
+    client.sendall(str(os.getpid()).encode())
+    client.recv(1)
+    os._exit(0)
+loop(listener)
+"""
+# Each of two servers asks the other before it would answer.
+TWO = """
+ours, theirs = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+own, other = (theirs, ours) if os.fork() == 0 else (ours, theirs)
+asks = socket.create_connection(other.getsockname())
+other.close()
+asks.sendall(str(os.getpid()).encode())
+loop(own, asks)
+"""
+
+
+@contextmanager
+def running(code: str, *words: str, questions: int = 1) -> Iterator[tuple[int, int]]:
+    """The ids of a server and of who asked it, once so many servers have read a question."""
+    command = ["/usr/bin/python3", "-c", LOOP + code, *words]
+    with started(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(questions)]
+        server, client = map(int, lines[0].split())
+        yield server, client
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("family", ["AF_INET", "AF_UNIX"])
+def test_a_server_that_waits_for_any_client_is_in_no_deadlock_with_one(family: str) -> None:
+    with running(SERVER, family) as (server, client):
+        asked: list[dict[str, Any]] = [why(pid)["root"] for pid in (client, server)]
+    assert [(root["kind"], root["pid"]) for root in asked] == [("input", server)] * 2
+    assert all(f"process {client} " in root["what"] for root in asked)
+
+
+@pytest.mark.live
+def test_servers_that_ask_each_other_are_in_a_deadlock() -> None:
+    with running(TWO, questions=2) as (first, second):
+        report = why(first)
+    assert report["root"]["kind"] == "deadlock"
+    assert {link["waiter"]["pid"] for link in report["links"]} == {first, second}
