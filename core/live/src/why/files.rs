@@ -9,7 +9,7 @@ use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
 use super::place::{is_on, Place, MOST_HOLDERS};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::served;
+use super::served::{self, with, Side};
 use super::sockets::socket;
 use super::terminal;
 use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
@@ -126,7 +126,7 @@ fn programs_at(processes: &mut Processes, place: &Place, terminal: &str) -> Vec<
         let end = End::outside(RootKind::Input, "no process is seen that has it open");
         return place.ends(&what, end);
     }
-    place.owed(&what, debtors)
+    with(Side::Programs, place.owed(&what, debtors))
 }
 
 /// A call on several descriptors ends by any of them.
@@ -150,6 +150,7 @@ fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
     let is_own = |obstacle: &Obstacle| {
         let end = &obstacle.otherwise;
         let is_own = matches!(end.kind, RootKind::Timer | RootKind::Deadlock);
+        let is_own = is_own || obstacle.side == Some(Side::Own);
         is_own && end.weight == Weight::Fault && obstacle.debtors.is_empty()
     };
     if all.iter().any(|obstacle| !is_own(obstacle)) {
@@ -358,7 +359,10 @@ fn alone(
             format!("no process is left that {does} {what}"),
         ),
     };
-    place.ends(what, end)
+    match own {
+        Some(_) => with(Side::Own, place.ends(what, end)),
+        None => place.ends(what, end),
+    }
 }
 
 #[cfg(test)]
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_not_set_explains_nothing_beside_other_descriptors() {
+    fn a_timer_that_is_not_set_or_a_pipe_to_itself_explains_nothing_beside_others() {
         let timer = || {
             let end = End::fault(RootKind::Timer, "its timer is not set: it never fires");
             Obstacle::ends(Kind::Call, "epoll_wait on fd 5, a timer", end)
@@ -386,6 +390,14 @@ mod tests {
             let ends = beside_others(all).into_iter().map(|one| one.otherwise);
             ends.map(|end| end.kind).collect()
         };
+        let own_pipe = || {
+            let end = End::fault(RootKind::Ended, "no other process is left");
+            Obstacle {
+                side: Some(Side::Own),
+                ..Obstacle::ends(Kind::Call, "poll on fd 3", end)
+            }
+        };
+        assert_eq!(kinds(vec![own_pipe(), socket()]), [RootKind::Peer]);
         assert_eq!(kinds(vec![timer()]), [RootKind::Timer]);
         assert_eq!(kinds(vec![timer(), socket()]), [RootKind::Peer]);
     }

@@ -116,9 +116,9 @@ pub struct Obstacle {
     /// How it is known then.
     pub known: Known,
     pub reason: String,
-    /// Of a connected or listening socket.
+    /// Of sockets, terminals that it shows, and pipes to itself.
     pub side: Option<Side>,
-    /// It is the next request of a client, which owes none.
+    /// A server waits for this beside new clients: the other side owes nothing.
     pub is_request: bool,
 }
 

@@ -6,17 +6,31 @@ use super::obstacle::{End, Obstacle, Weight};
 use super::report::{Node, RootKind};
 use super::way::{Chosen, Outcome};
 
-/// A socket of the waiting thread, by the address that clients connect to.
+/// A channel of the waiting thread; sockets by the address that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
     /// It takes connections there.
     Listens(String),
     /// A connection of which this is the local address.
     Connected(String),
+    /// The programs of a terminal that this process shows.
+    Programs,
+    /// A channel of which this process alone has both ends.
+    Own,
 }
 
-/// Marks the connections that came to a socket which the same call listens at. Such a socket comes
-/// last: what its clients ask tells more than that there are no others.
+pub fn with(side: Side, found: Vec<Obstacle>) -> Vec<Obstacle> {
+    let side = Some(side);
+    let one = |obstacle| Obstacle {
+        side: side.clone(),
+        ..obstacle
+    };
+    found.into_iter().map(one).collect()
+}
+
+/// Marks what a server awaits beside new clients: connections that came to a socket which the same
+/// call listens at, and the output of programs whose terminal it shows. The socket comes last: what
+/// its clients ask tells more than that there are no others.
 pub fn mark(all: &mut [Obstacle]) {
     let listens = |one: &Obstacle| match &one.side {
         Some(Side::Listens(address)) => Some(address.clone()),
@@ -24,9 +38,11 @@ pub fn mark(all: &mut [Obstacle]) {
     };
     let addresses: Vec<String> = all.iter().filter_map(listens).collect();
     for obstacle in &mut *all {
-        if let Some(Side::Connected(address)) = &obstacle.side {
-            obstacle.is_request = addresses.contains(address);
-        }
+        obstacle.is_request = match &obstacle.side {
+            Some(Side::Connected(address)) => addresses.contains(address),
+            Some(Side::Programs) => !addresses.is_empty(),
+            _ => false,
+        };
     }
     if all.iter().any(|one| one.is_request) {
         all.sort_by_key(|one| listens(one).is_some());
@@ -82,9 +98,13 @@ mod tests {
             obstacle(Side::Listens(at("TCP port 80"))),
             obstacle(Side::Connected(at("TCP port 5000"))),
             obstacle(Side::Connected(at("TCP port 80"))),
+            obstacle(Side::Programs),
         ];
         mark(&mut all);
-        assert_eq!(all.map(|one| one.is_request), [false, true, false]);
+        assert_eq!(all.map(|one| one.is_request), [false, true, true, false]);
+        let mut alone = [obstacle(Side::Programs)];
+        mark(&mut alone);
+        assert!(!alone[0].is_request, "a program may owe its output");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
 use super::place::{Place, MOST_HOLDERS};
 use super::process::Processes;
 use super::report::RootKind;
-use super::served::Side;
+use super::served::{with, Side};
 
 /// One for the socket of that inode.
 pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
@@ -46,15 +46,6 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
         return with(Side::Connected(connection.local), found);
     }
     unix_socket(processes, place, inode)
-}
-
-fn with(side: Side, found: Vec<Obstacle>) -> Vec<Obstacle> {
-    let side = Some(side);
-    let one = |obstacle| Obstacle {
-        side: side.clone(),
-        ..obstacle
-    };
-    found.into_iter().map(one).collect()
 }
 
 fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
