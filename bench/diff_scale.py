@@ -83,6 +83,10 @@ public class Poll {
 """
 
 
+# The command without its last argument, of so many times the usual work; `None`: not installed.
+Command = Callable[[Path, int], "list[str] | None"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,6 +98,7 @@ def main() -> int:
     parser.add_argument(
         "--programs", default=",".join(PROGRAMS), help="others to record (default: all)"
     )
+    parser.add_argument("--times", type=int, default=1, help="more work of those (default 1)")
     parser.add_argument("--scratch", type=Path, help="where traces go for the time being")
     options = parser.parse_args()
     print(machine() + "\n\n## Synthetic pairs, the engine alone\n", flush=True)
@@ -126,7 +131,7 @@ def main() -> int:
         for rounds in filter(None, options.rounds.split(",")):
             rows.append(_pair("interpreter", [PYTHON, "-I", "-S", str(script), rounds], folder))
         for name in filter(None, options.programs.split(",")):
-            command = PROGRAMS[name](folder)
+            command = PROGRAMS[name](folder, options.times)
             rows.append(
                 _pair(name, command, folder) if command else [name, "not installed", *[""] * 5]
             )
@@ -139,28 +144,28 @@ def main() -> int:
     return 0
 
 
-def _numpy(folder: Path) -> list[str] | None:
+def _numpy(folder: Path, times: int) -> list[str] | None:
     script = folder / "numeric.py"
     script.write_text(_NUMPY)
     has_numpy = (
         subprocess.run([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode == 0
     )
-    return [PYTHON, str(script), "35"] if has_numpy else None
+    return [PYTHON, str(script), str(35 * times)] if has_numpy else None
 
 
-def _java(folder: Path) -> list[str] | None:
+def _java(folder: Path, times: int) -> list[str] | None:
     if not shutil.which("javac"):
         return None
     source = folder / "Poll.java"
     source.write_text(_JAVA)
     subprocess.run(["javac", str(source)], check=True)
-    return ["java", "-cp", str(folder), "Poll", "300000"]
+    return ["java", "-cp", str(folder), "Poll", str(300_000 * times)]
 
 
-def _compiled(kind: str, *arguments: str) -> Callable[[Path], list[str] | None]:
+def _compiled(kind: str, rounds: int, threads: int) -> Command:
     """``computes.c`` with one kind of work."""
 
-    def command(folder: Path) -> list[str] | None:
+    def command(folder: Path, times: int) -> list[str] | None:
         libraries = {"blas": ["-lopenblas"], "ffmpeg": ["-lavfilter", "-lavutil"]}.get(kind, [])
         program = folder / kind
         compiler = [
@@ -175,17 +180,18 @@ def _compiled(kind: str, *arguments: str) -> Callable[[Path], list[str] | None]:
         built = subprocess.run(
             [*compiler, "-o", str(program), *libraries], stderr=subprocess.DEVNULL
         )
-        return [str(program), *arguments] if built.returncode == 0 else None
+        words = [str(program), str(rounds * times), str(threads)]
+        return words if built.returncode == 0 else None
 
     return command
 
 
 # By name: the command without its last argument, normal or spin; None: something is missing.
-PROGRAMS: dict[str, Callable[[Path], list[str] | None]] = {
-    "matrix": _compiled("matrix", "2000", "1"),
-    "threads": _compiled("matrix", "33", "60"),
-    "blas": _compiled("blas", "240", "1"),
-    "ffmpeg": _compiled("ffmpeg", "300", "1"),
+PROGRAMS: dict[str, Command] = {
+    "matrix": _compiled("matrix", 2000, 1),
+    "threads": _compiled("matrix", 33, 60),
+    "blas": _compiled("blas", 240, 1),
+    "ffmpeg": _compiled("ffmpeg", 300, 1),
     "numpy": _numpy,
     "java": _java,
 }
