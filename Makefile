@@ -39,7 +39,7 @@ demo: tracer
 check: test-rust $(STAMPS)/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -m "not live" tests/unit tests/events
 
-# Compiling needs no network, and installing what else is needed little of a CPU.
+# Compiling needs no network, and installing the rest needs little of a CPU: they run side by side.
 test:
 	@$(MAKE) --no-print-directory -j2 $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/packages-lint
 	@$(MAKE) --no-print-directory test-static test-live

@@ -367,10 +367,10 @@ def wait_until_it_spins(process: subprocess.Popen[Any], written: Path, value: in
 
 
 def assert_four_parts(stderr: str, found: str) -> None:
-    """An error says what was found and how to fix it, and is no traceback."""
+    """An error says what was found, how to fix it and what still works, and is no traceback."""
     assert found in stderr
     assert "Traceback" not in stderr
-    for part in ("found:", "fix:"):
+    for part in ("found:", "fix:", "still works:"):
         assert part in stderr, stderr
 
 

@@ -31,13 +31,12 @@ fn write<T>(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, ExportError>,
 ) -> Result<T, ExportError> {
-    let mut output = BufWriter::new(flagfinder_files::create_private(path)?);
-    let filled = fill(&mut output);
-    if filled.is_err() {
-        drop(output);
-        let _ = std::fs::remove_file(path);
-    }
-    filled
+    flagfinder_files::write_private(path, |file| {
+        let mut output = BufWriter::new(file);
+        let filled = fill(&mut output)?;
+        output.flush()?;
+        Ok(filled)
+    })
 }
 
 /// Blocks, modules, blocks left out.

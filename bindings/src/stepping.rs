@@ -124,7 +124,7 @@ impl Stepping {
         let recording = self.inner.take();
         let bytes = recording.map(|recording| recording.finish(end));
         let bytes = bytes.transpose().map_err(raise)?.unwrap_or_default();
-        flagfinder_files::create_private(&path)?.write_all(&bytes)?;
+        flagfinder_files::write_private(&path, |file| file.write_all(&bytes))?;
         Ok(bytes.len() as u64)
     }
 }

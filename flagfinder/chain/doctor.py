@@ -174,7 +174,7 @@ def _process(pid: int) -> Check:
         )
     fields = dict(
         line.split(":", 1)
-        for line in status.read_text(encoding="utf-8").splitlines()
+        for line in status.read_text(encoding="utf-8", errors="replace").splitlines()
         if ":" in line
     )
     tracer = int(fields.get("TracerPid", "0"))

@@ -8,6 +8,7 @@ unavailable, 77 no permission, 130 Ctrl-C. ``record`` passes on the exit status 
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.cli.common import VERBS, Parser, add_output_options, print_json
+from flagfinder.cli.common import EXIT_FOUND, VERBS, Parser, add_output_options, print_json
 from flagfinder.report.terminal import Answers, Terminal, answers_alone
 from flagfinder.shared.errors import FlagfinderError, Interrupted, UsageError
 from flagfinder.shared.start import hear_interrupts
@@ -164,7 +165,25 @@ def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> 
 
 def entry() -> None:
     """The ``flagfinder`` command."""
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as ended:  # --help and --version
+        code = ended.code if isinstance(ended.code, int) else EXIT_FOUND
+    sys.exit(_with_streams_closed(code))
+
+
+def _with_streams_closed(code: int) -> int:
+    """The exit code, once stdout and stderr have taken what was written; that of a failure where
+    stdout did not. Python would complain when it ends, and exit with a code of its own.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+                code = code or FlagfinderError.exit_code
+    return code
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -192,11 +211,14 @@ def _early_options(words: Sequence[str]) -> argparse.Namespace:
 
 def _from_os(error: OSError) -> FlagfinderError:
     found = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     result = FlagfinderError(
         "The operating system refused a request",
         found,
-        "Check the path and its permissions.",
-        "What was written before is kept.",
+        "Make room on the disk, or write elsewhere."
+        if is_full
+        else "Check the path and its permissions.",
+        "Other files are unaffected.",
     )
     if isinstance(error, PermissionError):
         result.exit_code = 77

@@ -129,8 +129,37 @@ class Seconds:
         return value
 
 
+@dataclass(frozen=True)
+class ProcessId(Number):
+    """The id of a process. A thread's id is refused: /proc shows a process at that number, too, of
+    which half of the files are those of the thread.
+    """
+
+    def __call__(self, text: str) -> int | None:
+        try:
+            pid = super().__call__(text)
+        except argparse.ArgumentTypeError as error:
+            named = re.fullmatch(r"[A-Za-z][\w.-]*", text, re.ASCII)
+            found = f"; `pgrep {text}` finds ids by name" if named else ""
+            raise argparse.ArgumentTypeError(f"{error}{found}") from None
+        process = _process_of(pid)
+        if process not in (None, pid):
+            raise argparse.ArgumentTypeError(f"{pid} is a thread of process {process}; name that")
+        return pid
+
+
+def _process_of(tid: int | None) -> int | None:
+    """The process of a thread; None where there is none."""
+    try:
+        status = Path(f"/proc/{tid}/status").read_bytes()
+    except OSError:
+        return None
+    found = re.search(rb"^Tgid:\s*(\d+)", status, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 COUNT = Number("number", 1, 2**31 - 1, "N")
-PID = Number("process id", 1, 2**31 - 1, "PID")
+PID = ProcessId("process id", 1, 2**31 - 1, "PID")
 TID = Number("thread id", 1, 2**31 - 1, "TID")
 NS = Number("time in ns", 0, 2**63 - 1, "NS")
 ADDRESS = Number("address", 0, 2**64 - 1, base=0)

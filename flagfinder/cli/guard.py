@@ -21,7 +21,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import FlagfinderError, UsageError
-from flagfinder.shared.private_file import create_private
+from flagfinder.shared.private_file import create_private, write_private
 from flagfinder.shared.visible import quote_command, visible
 
 if TYPE_CHECKING:
@@ -197,8 +197,7 @@ def _write(folder: Path, hang: Hang, command: str) -> None:
         text = Terminal.json_text(_fields(hang))
         files |= {"why.json": text, "why.html": why_page(hang.reports[0])}
     for name, content in files.items():
-        with create_private(folder / name) as file:
-            file.write(content.encode("utf-8", "backslashreplace"))
+        write_private(folder / name, content.encode("utf-8", "backslashreplace"))
 
 
 def _on_github() -> bool:

@@ -29,7 +29,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import UsageError
-from flagfinder.shared.private_file import create_private
+from flagfinder.shared.private_file import write_private
 from flagfinder.trace.trace import open_trace
 
 _EXAMPLES = """\
@@ -104,8 +104,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         )
     report = _report(options, terminal)
     if options.html is not None:
-        with create_private(options.html) as file:
-            file.write(why_page(report).encode("utf-8", "backslashreplace"))
+        write_private(options.html, why_page(report).encode("utf-8", "backslashreplace"))
         terminal.message(f"wrote {options.html}")
     others = _others(report.pid, report, terminal) if options.children else None
     if options.json:

@@ -12,7 +12,7 @@ from typing import Literal
 from flagfinder.graph.graph import EventGraph
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.parquet import write_tables
-from flagfinder.shared.private_file import create_private
+from flagfinder.shared.private_file import whole_private
 
 Format = Literal["perfetto", "graphml", "parquet"]
 FORMATS: tuple[Format, ...] = ("perfetto", "graphml", "parquet")
@@ -52,7 +52,7 @@ def export_graph(graph: EventGraph, path: Path, form: Format | None = None) -> l
             # numpy and Python's XML take longer to import than most commands to run.
             from flagfinder.graph.graphml import write_graphml  # noqa: PLC0415
 
-            with create_private(path) as file:
+            with whole_private(path) as file:
                 write_graphml(graph.tables(), file)
             return [path]
         case "parquet":

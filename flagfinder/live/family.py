@@ -43,6 +43,7 @@ class Family:
                     "Processes of the command don't end",
                     ", ".join(map(str, left)),
                     "They are in uninterruptible calls; look at `ps -o pid,stat,wchan`.",
+                    "All others have ended.",
                 )
             for pid in left:
                 if late or pid not in asked:

@@ -16,6 +16,7 @@ from flagfinder.live.idleness import wait
 from flagfinder.live.tree import ask
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.interruption import interruptible
 
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126
@@ -46,8 +47,8 @@ def guard(
 
     It hangs when it runs for ``after`` seconds, or when for ``idle`` seconds its processes read and
     wrote nothing and used less than 1 % of a processor. ``hung`` hears why; then the tree of
-    processes is ended, by SIGTERM and after 2 s by SIGKILL. Raises UsageError when it can't be
-    started.
+    processes is ended, by SIGTERM and after 2 s by SIGKILL; also where SIGINT, SIGTERM or SIGHUP
+    ends the guard. Raises UsageError when it can't be started.
     """
     family = Family()
     try:
@@ -62,16 +63,18 @@ def guard(
             EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_CANNOT_START
         )
         raise failure from None
-    try:
-        because = wait(process, after, idle)
-        if because is None:
-            status = process.wait()
-            return 128 - status if status < 0 else status
-        # The command's own process is asked first, and also if it is one that waits to be reaped.
-        pids = tuple(dict.fromkeys((process.pid, *family.living())))
-        asked = ask(pids)
-        hung(Hang(pids, because, asked.reports, asked.notes))
-    finally:
-        if process.returncode is None:
-            family.end(process)
+    with interruptible():
+        try:
+            because = wait(process, after, idle)
+            if because is None:
+                status = process.wait()
+                return 128 - status if status < 0 else status
+            # The command's own process is asked first, and also if it is one that waits to be
+            # reaped.
+            pids = tuple(dict.fromkeys((process.pid, *family.living())))
+            asked = ask(pids)
+            hung(Hang(pids, because, asked.reports, asked.notes))
+        finally:
+            if process.returncode is None:
+                family.end(process)
     return EXIT_HUNG

@@ -274,7 +274,9 @@ def _refusal(kind: str, found: str, pid: int, options: StepOptions) -> Flagfinde
 
 def _tracer_of(pid: int) -> int:
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        lines = (
+            Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+        )
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("TracerPid:")), 0)

@@ -12,13 +12,13 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from flagfinder.shared.errors import FlagfinderError
-from flagfinder.shared.private_file import create_private
+from flagfinder.shared.private_file import whole_private
 from flagfinder.shared.visible import quote_command, visible
 
 if TYPE_CHECKING:
@@ -39,19 +39,21 @@ _MENU_MARGIN = 12
 
 class Answers:
     """Where the one JSON object of a command goes: stdout, or ``stream``. ``given``: it was
-    written.
+    written, or a part of it; ``is_part``: the rest found no room.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
         self.given = False
+        self.is_part = False
 
     def give(self, fields: Mapping[str, object]) -> None:
         """Writes the object."""
-        self.given = True
+        self.given = self.is_part = True
         stream = self._stream or sys.stdout
         stream.write(Terminal.json_text(fields))
         stream.flush()
+        self.is_part = False
 
 
 @contextmanager
@@ -63,10 +65,14 @@ def answers_alone(to_stdout: bool, path: Path | None) -> Iterator[Answers]:
     written as JSON's escape of it.
     """
     if path is not None:
-        with io.TextIOWrapper(
-            create_private(path), encoding="utf-8", errors="backslashreplace"
-        ) as file:
-            yield Answers(file)
+        with (
+            whole_private(path) as output,
+            io.TextIOWrapper(output, encoding="utf-8", errors="backslashreplace") as file,
+        ):
+            answers = Answers(file)
+            yield answers
+        if answers.is_part and path.is_file():
+            path.unlink()
         return
     if not to_stdout:
         yield Answers()
@@ -113,14 +119,18 @@ class Terminal:
         return self._color == "always" or stream.isatty() or "FORCE_COLOR" in os.environ
 
     def _tell(self, *pieces: Piece, end: str = "\n") -> None:
-        """Pieces of text, each with its style, to stderr; they have no control characters."""
-        if self._has_styles(sys.stderr):
-            from rich.text import Text
+        """Pieces of text, each with its style, to stderr; they have no control characters.
 
-            self._err.print(Text.assemble(*pieces), end=end, soft_wrap=True)
-        else:
-            sys.stderr.write("".join(text for text, _ in pieces) + end)
-            sys.stderr.flush()
+        A stderr that takes nothing (a full disk) ends no command: the result goes elsewhere.
+        """
+        with suppress(OSError):
+            if self._has_styles(sys.stderr):
+                from rich.text import Text
+
+                self._err.print(Text.assemble(*pieces), end=end, soft_wrap=True)
+            else:
+                sys.stderr.write("".join(text for text, _ in pieces) + end)
+                sys.stderr.flush()
 
     def result(self, text: Text | str) -> None:
         """One line of the result, to stdout, never cut or wrapped by rich."""
@@ -239,7 +249,8 @@ class Terminal:
 
     def traceback(self) -> None:
         """Where the error that is being handled came from, to stderr."""
-        sys.stderr.write(visible(traceback.format_exc(), _LAYOUT))
+        with suppress(OSError):
+            sys.stderr.write(visible(traceback.format_exc(), _LAYOUT))
 
     @contextmanager
     def progress(self) -> Iterator[ProgressLine]:
@@ -288,8 +299,13 @@ def _plain(console: Console, text: Text) -> Text:
 def _console(stream: TextIO, color: str) -> Console:
     from rich.console import Console
 
+    class Honest(Console):
+        def on_broken_pipe(self) -> None:
+            """The command decides what a reader that went away means, and not rich."""
+            raise BrokenPipeError
+
     never = color == "never"
-    return Console(
+    return Honest(
         file=stream,
         no_color=never,
         force_terminal=False if never else True if color == "always" else None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from flagfinder.shared.errors import UnavailableError
-from flagfinder.shared.private_file import create_private
+from flagfinder.shared.private_file import whole_private
 
 
 def write_tables(
@@ -27,7 +27,7 @@ def write_tables(
     for name, table in tables:
         path = folder / f"{name}.parquet"
         columns = {column: arrow.array(values) for column, values in table.items()}
-        with create_private(path) as file:
+        with whole_private(path) as file:
             parquet.write_table(arrow.table(columns), file, compression="zstd")
         written.append(path)
     return written

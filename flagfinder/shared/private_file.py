@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,15 +19,22 @@ def create_private(path: Path) -> BinaryIO:
     return os.fdopen(_core.create_private(os.fspath(path)), "wb")
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Writes such a file. If it can't be written to its end it is removed: a part would be taken
-    for the whole.
+@contextmanager
+def whole_private(path: Path) -> Iterator[BinaryIO]:
+    """Such a file while it is written. If that fails it is removed: a part would be taken for the
+    whole.
     """
     file = create_private(path)
     try:
         with file:
-            file.write(content)
-    except OSError:
+            yield file
+    except BaseException:
         if path.is_file():
             path.unlink()
         raise
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Writes such a file, or none."""
+    with whole_private(path) as file:
+        file.write(content)

@@ -104,6 +104,20 @@ def _needed(acting: list[str]) -> dict[str, str]:
     return needed
 
 
+def open_streams() -> None:
+    """Opens what the caller closed of stdin, stdout and stderr: else the next file that is opened
+    gets its number, and what is printed lands in that file. To write to such a stdout fails, as it
+    should. Programs that are started find the descriptors closed, as they were.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR if name == "stderr" else os.O_RDONLY)
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+
+
 def _is_command() -> bool:
     """Whether this process is the ``flagfinder`` command, by its script or by ``python -m
     flagfinder``.
@@ -123,6 +137,7 @@ def hear_interrupts() -> None:
 
 # The package imports this module before any other.
 if _is_command():
+    open_streams()
     shield()
     # While the command reads its own modules, no code can report Ctrl-C: the command just ends.
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,17 @@ def test_an_event_file_whose_name_is_no_utf_8_is_refused(tmp_path: Path) -> None
     done = flagfinder("events", "record", "-o", output, "--", "true")
     assert done.returncode == 2
     assert "is not UTF-8" in done.stderr and "fix:" in done.stderr
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("verb", ["spin", "why"])
+def test_a_live_process_whose_names_are_no_utf_8_is_looked_at(verb: str, tmp_path: Path) -> None:
+    """Its file's name, and that of its thread: the kernel cuts it within a letter."""
+    name = tmp_path / f"{os.fsdecode(b'caf' + bytes([0xE9]))}-{'é' * 8}"
+    shutil.copy("/bin/sleep", name)
+    with subprocess.Popen([name, "1000"]) as sleeper:
+        try:
+            done = flagfinder(verb, sleeper.pid)
+        finally:
+            sleeper.kill()
+    assert "nanosleep" in done.stdout, done.stderr

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import stat
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, ROOT, flagfinder, live_or_skip, run
+from harness import FLAGFINDER, ROOT, assert_four_parts, flagfinder, live_or_skip, run
 
 from .conftest import Pair
 
@@ -36,6 +37,32 @@ def graph(tmp_path: Path) -> Path:
     assert recorded.returncode == 0, recorded.stderr
     assert flagfinder("graph", "build", events, "-o", graph).returncode == 0
     return graph
+
+
+def test_a_part_of_an_answer_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "answer.json"
+    command = shlex.join([*FLAGFINDER, "doctor", "--json-file", str(path)])
+    done = run(["sh", "-c", f"ulimit -f 0; {command}"], timeout=60)
+    assert done.returncode == 2
+    assert_four_parts(done.stderr, "File too large")
+    assert not path.exists()
+
+
+def test_an_export_that_finds_no_room_leaves_a_device_and_no_file(
+    pair: Pair, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        live_or_skip("only root makes devices")
+    full = tmp_path / "full"
+    os.mknod(full, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+    for form in ("drcov", "tenet", "perfetto"):
+        done = flagfinder("trace", "export", pair.normal, "--format", form, "-o", full)
+        assert done.returncode == 2
+        assert_four_parts(done.stderr, "No space left")
+        assert full.exists()
+    command = [*FLAGFINDER, "trace", "export", str(pair.normal), "-o", str(tmp_path / "a.drcov")]
+    assert run(["sh", "-c", f"ulimit -f 0; {shlex.join(command)}"], timeout=60).returncode == 2
+    assert files(tmp_path) == []
 
 
 def test_traces_and_exports(pair: Pair, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import subprocess
 import sys
+import threading
 
 import pytest
-from harness import FLAGFINDER, flagfinder
+from harness import FLAGFINDER, assert_four_parts, flagfinder, run
 
 VERBS = """
 record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, why,
@@ -70,6 +73,62 @@ def test_usage_errors(words: list[str]) -> None:
     assert "found:" in done.stderr and "fix:" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("words", ["spin", "why", "poke", "watch", "events record -o x --pid"])
+def test_a_thread_s_id_is_refused_and_its_process_named(words: str) -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        done = flagfinder(*words.split(), thread.native_id)
+    finally:
+        over.set()
+        thread.join()
+    assert done.returncode == 2
+    assert_four_parts(done.stderr, f"{thread.native_id} is a thread of process {os.getpid()}")
+
+
+def test_a_name_in_place_of_a_process_id_is_looked_up_by_pgrep() -> None:
+    for verb in ("spin", "why"):
+        assert_four_parts(flagfinder(verb, "my-server").stderr, "`pgrep my-server` finds ids")
+
+
+def test_errors_of_a_watch_have_four_parts() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    done = flagfinder("watch", gone.pid, "app", "word")
+    assert done.returncode != 0
+    assert_four_parts(done.stderr, "found:")
+
+
+@pytest.mark.parametrize("words", ["doctor", "--help", "spin 4194305 --json"])
+@pytest.mark.parametrize("closed", [">&-", ">/dev/full", ">&- <&- 2>&-", ">/dev/full 2>/dev/full"])
+def test_a_result_that_can_not_be_printed_is_a_failure_and_no_traceback(
+    words: str, closed: str
+) -> None:
+    done = run(["sh", "-c", f"{shlex.join(FLAGFINDER)} {words} {closed}"], timeout=60)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "2>/dev/full"])
+def test_a_result_comes_also_without_stdin_and_stderr(closed: str) -> None:
+    done = run(["sh", "-c", f"{shlex.join(FLAGFINDER)} doctor --json {closed}"], timeout=60)
+    assert json.loads(done.stdout)["schema"] == "flagfinder.doctor/1"
+
+
+def test_a_reader_that_goes_away_is_no_failure() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        for color in ("always", "never"):
+            command = [*FLAGFINDER, "doctor", "--color", color]
+            done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
+            assert (done.returncode, done.stderr) == (0, b"")
+    finally:
+        os.close(write)
 
 
 def test_what_a_forgotten_separator_is_told() -> None:

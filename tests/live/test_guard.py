@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import schemas
-from harness import assert_four_parts, flagfinder, need_python_3_11, started, wait_until
+from harness import FLAGFINDER, assert_four_parts, flagfinder, need_python_3_11, started, wait_until
 
 from flagfinder.live.tree import ask
 from flagfinder.report.junit import junit_xml
@@ -46,6 +47,17 @@ def test_a_command_that_ends_is_let_alone(script: str, status: int, tmp_path: Pa
     assert (ran.returncode, ran.stderr) == (status, "")
     assert ran.stdout == ("out\n" if "echo" in script else "")
     assert not output.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_guard_ends_the_command(number: signal.Signals) -> None:
+    mark = f"guarded-{os.getpid()}-{number}"
+    command = [*FLAGFINDER, "guard", "--after", "60", "--", "sh", "-c", "sleep 1000; :", mark]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as guard:
+        wait_until(guard, lambda: len(left_over(mark)) > 1)
+        guard.send_signal(number)
+        assert guard.wait(timeout=30) == 130
+    assert not left_over(mark)
 
 
 @pytest.mark.live

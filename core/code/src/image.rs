@@ -389,7 +389,10 @@ mod tests {
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         for path in [&fifo, Path::new("/dev/zero")] {
             let note = note_of(path);
-            assert!(note.ends_with("not available: no regular file"), "{note}");
+            assert!(
+                note.ends_with("not available: it is no regular file"),
+                "{note}"
+            );
         }
         std::fs::remove_file(&fifo).unwrap();
     }

@@ -37,7 +37,7 @@ impl NamesInput {
     /// When the process is gone, or its memory may not be read.
     pub fn from_live(pid: u32) -> io::Result<NamesInput> {
         let root = PathBuf::from(format!("/proc/{pid}"));
-        let maps = Maps::parse(&fs::read_to_string(root.join("maps"))?);
+        let maps = Maps::parse(&flagfinder_linux::proc::text(root.join("maps"))?);
         let memory = File::open(root.join("mem"))?;
         let mut threads = threads(&root, pid)?;
         thread_blocks::find(&mut threads, &maps, &memory);
@@ -140,7 +140,7 @@ fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
         let tid = path.file_name().and_then(|n| n.to_str()?.parse().ok());
         let Some(tid) = tid else { continue };
         // A thread that ended meanwhile has no name any more.
-        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let name = flagfinder_linux::proc::text(path.join("comm")).unwrap_or_default();
         threads.push(ThreadInput {
             tid,
             own_id: own_id(pid, tid),
@@ -156,7 +156,7 @@ fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
 /// A thread's id as it sees it itself, and as its C library keeps it: another one in a pid
 /// namespace that is not ours.
 pub fn own_id(pid: u32, tid: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+    let status = flagfinder_linux::proc::text(format!("/proc/{pid}/task/{tid}/status"));
     let found = status.ok().and_then(|status| innermost_id(&status));
     found.unwrap_or(tid)
 }
@@ -241,7 +241,9 @@ fn first_mapping<'m>(maps: &'m Maps, mapping: &Mapping) -> Option<&'m Mapping> {
 /// The file as the process sees it: in its own root, or by its mapping when deleted. Where we see
 /// the same one, by its own path: it outlives the process, and others have it too.
 fn readable_file(root: &Path, mapping: &Mapping) -> PathBuf {
-    if mapping.path.ends_with(" (deleted)") {
+    // /proc writes the end of a line as \012, and what is no UTF-8 became U+FFFD.
+    let is_changed = mapping.path.contains([char::REPLACEMENT_CHARACTER, '\\']);
+    if is_changed || mapping.path.ends_with(" (deleted)") {
         let range = format!("{:x}-{:x}", mapping.start, mapping.end);
         return root.join("map_files").join(range);
     }

@@ -2,9 +2,11 @@
 //! Where the bytes of a file come from.
 
 use std::fs::File;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+
+use flagfinder_files::open_regular;
 
 /// A file, read with `pread`: one that shrinks meanwhile gives an error, not a SIGBUS. Or memory.
 pub struct Storage {
@@ -24,11 +26,8 @@ impl Storage {
     /// # Errors
     /// The system's, and `InvalidInput` for what is no regular file.
     pub fn open(path: &Path) -> Result<Storage> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"));
-        }
         Ok(Storage {
             source: Source::File(file),
             bytes: metadata.len(),

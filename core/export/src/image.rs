@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 //! An ELF file at the addresses where a program had it: other tools' traces don't hold the code.
 
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use flagfinder_files::open_regular;
 use flagfinder_trace::{Module, Segment};
 use object::{Object, ObjectSegment, SegmentFlags};
 
@@ -33,7 +35,8 @@ impl Image {
     /// # Errors
     /// When the file can't be read or is no ELF file.
     pub fn open(path: &Path, base: u64) -> Result<Image, ExportError> {
-        let bytes = std::fs::read(path)?;
+        let mut bytes = Vec::new();
+        open_regular(path)?.read_to_end(&mut bytes)?;
         let file = object::File::parse(&*bytes).map_err(|error| {
             foreign(
                 &format!("{} can't be used as an image", path.display()),

@@ -17,14 +17,14 @@ const OWNER_ONLY: u32 = 0o600;
 /// between the check and the open.
 ///
 /// # Errors
-/// When there is no such file, it is not regular, or may not be read.
+/// When there is no such file, or it may not be read; `InvalidInput`: it is not regular.
 pub fn open_regular(path: &Path) -> Result<File> {
     let handle = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_PATH)
         .open(path)?;
     if !handle.metadata()?.is_file() {
-        return Err(Error::other("no regular file"));
+        return Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"));
     }
     File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
@@ -60,14 +60,20 @@ pub fn create_private(path: &Path) -> Result<File> {
 /// of it would pass for the whole.
 ///
 /// # Errors
-/// When the file can't be created or written.
-pub fn write_private(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+/// When the file can't be created, and those of `write`.
+pub fn write_private<T, E: From<Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
     let mut file = create_private(path)?;
-    write(&mut file).inspect_err(|_| {
-        if file.metadata().is_ok_and(|kind| kind.is_file()) {
-            let _ = std::fs::remove_file(path);
-        }
-    })
+    write(&mut file).inspect_err(|_| discard(path))
+}
+
+/// Removes a file that could not be written. A device or a FIFO stays.
+pub fn discard(path: &Path) {
+    if std::fs::metadata(path).is_ok_and(|kind| kind.is_file()) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// User and group behind sudo; `None` when this process is not root under sudo.
@@ -96,7 +102,7 @@ mod tests {
     }
 
     fn refused(path: &Path) -> bool {
-        open_regular(path).is_err_and(|error| error.to_string() == "no regular file")
+        open_regular(path).is_err_and(|error| error.kind() == ErrorKind::InvalidInput)
     }
 
     #[test]
@@ -129,7 +135,7 @@ mod tests {
     fn what_fails_leaves_no_file_behind() {
         let folder = folder("partly");
         let path = folder.join("file");
-        let failed = write_private(&path, |file| {
+        let failed: Result<()> = write_private(&path, |file| {
             file.write_all(b"a part")?;
             Err(Error::other("no space left"))
         });
@@ -137,6 +143,18 @@ mod tests {
         assert!(!path.exists());
         write_private(&path, |file| file.write_all(b"all")).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"all");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_fifo_that_can_not_be_written_stays() {
+        let folder = folder("stays");
+        let fifo = folder.join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a path that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let failed: Result<()> = write_private(&fifo, |_| Err(Error::other("no space left")));
+        assert!(failed.is_err() && fifo.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

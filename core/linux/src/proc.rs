@@ -4,7 +4,18 @@
 use std::ffi::CStr;
 use std::fs;
 use std::io::Result;
+use std::path::Path;
 use std::str::{FromStr, SplitWhitespace};
+
+/// A file of /proc that holds names. A name is bytes, and the kernel cuts that of a thread behind
+/// 15 of them, also within a letter: what is no UTF-8 becomes U+FFFD.
+///
+/// # Errors
+/// The system's.
+pub fn text(path: impl AsRef<Path>) -> Result<String> {
+    let text = String::from_utf8(fs::read(path)?);
+    Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
 
 /// The numbers among the names in a folder.
 fn numbers(folder: &str) -> Result<Vec<u32>> {
@@ -79,16 +90,12 @@ impl Stat {
 
     /// `None`: the process is gone.
     pub fn of(pid: u32) -> Option<Stat> {
-        fs::read_to_string(format!("/proc/{pid}/stat"))
-            .ok()
-            .map(Stat)
+        text(format!("/proc/{pid}/stat")).ok().map(Stat)
     }
 
     /// `None`: the thread is gone.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
-        fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"))
-            .ok()
-            .map(Stat)
+        text(format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
     }
 
     /// What stands behind the name, which may hold anything.
@@ -122,15 +129,13 @@ pub struct Status(String);
 impl Status {
     /// `None`: the process is gone.
     pub fn of(pid: u32) -> Option<Status> {
-        fs::read_to_string(format!("/proc/{pid}/status"))
-            .ok()
-            .map(Status)
+        text(format!("/proc/{pid}/status")).ok().map(Status)
     }
 
     /// # Errors
     /// When the thread is gone.
     pub fn of_thread(pid: u32, tid: u32) -> Result<Status> {
-        fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).map(Status)
+        text(format!("/proc/{pid}/task/{tid}/status")).map(Status)
     }
 
     /// What stands in a field.
@@ -160,6 +165,19 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_cut_within_a_letter_hides_no_thread() {
+        let own = std::thread::Builder::new().name("ääääääää".into());
+        let thread = own.spawn(|| {
+            // SAFETY: no arguments.
+            let tid = unsafe { libc::gettid() } as u32;
+            let stat = Stat::of_thread(std::process::id(), tid);
+            (stat.map(|stat| stat.state()), Status::of(tid).is_some())
+        });
+        let seen = thread.expect("started").join().expect("ended");
+        assert_eq!(seen, (Some('R'), true));
+    }
 
     #[test]
     fn a_name_may_look_like_fields() {

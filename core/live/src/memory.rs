@@ -9,7 +9,7 @@ use flagfinder_code::{AddressSpace, Names};
 use flagfinder_failure::Failure;
 use flagfinder_files::open_regular;
 use flagfinder_flags::LiveMemory;
-use flagfinder_step::{unable, unable_by};
+use flagfinder_step::unable_by;
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
@@ -93,10 +93,11 @@ impl LiveMemory for NamedMemory<'_> {
 /// Why a process's memory can't be read.
 pub(crate) fn refused(pid: u32, error: &std::io::Error) -> Failure {
     if error.kind() == ErrorKind::NotFound {
-        return unable(
+        return Failure::unavailable(
             format!("There is no process {pid}"),
             "It may have ended",
-            "`ps -e` lists the processes",
+            "`ps -e` lists the processes.",
+            "Nothing was started or changed.",
         );
     }
     unable_by(format!("Process {pid} cannot be looked at"), error)

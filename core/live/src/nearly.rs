@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-//! A loop in which the code alone makes no word the flag, though one comes near: copies tell more.
+//! A loop whose code alone shows no flag, only words with a low score: copies tell more.
 //!
-//! In: a thread's report without a flag, with what came of trying its words out and who owes them.
+//! In: a thread's report without a flag, the outcomes of trying its words out, and who owes them.
 //! Out: the word as the flag that a copy of another thread wrote, if a copy of the waiting thread
 //! then left its loop; or none, as before. No thread is about to write what the loop tests beside
 //! (a check, a bound). If one is, it is not known which of the words is waited for. Blind spots:
@@ -19,7 +19,7 @@ const LEAST: f64 = 0.05;
 /// Score of a word beside which a copy wrote another one, too.
 const ONE_OF_SEVERAL: f64 = 0.5;
 
-/// Is there a word that comes near? A word that the thread itself brings nearer to its end is none.
+/// Is there a word worth trying out? None of a thread that makes progress.
 pub(crate) fn is_open(thread: &ThreadReport) -> bool {
     let mut considered = thread.considered.as_array().into_iter().flatten();
     thread.machine.is_none()

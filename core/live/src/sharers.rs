@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! The other processes that map the same memory.
 
-use std::fs;
 use std::time::Duration;
 
 use flagfinder_code::{Mapping, Maps, Names, NamesInput};
@@ -27,7 +26,7 @@ pub(crate) fn sharers(pid: u32, names: &Names, address: u64) -> Vec<(u32, u64)> 
         return Vec::new();
     }
     let maps_it = |other: u32| {
-        let text = fs::read_to_string(format!("/proc/{other}/maps")).unwrap_or_default();
+        let text = flagfinder_linux::proc::text(format!("/proc/{other}/maps")).unwrap_or_default();
         let maps = Maps::parse(&text);
         let found = maps.all().iter().find_map(|m| in_other(ours, m, address));
         Some((other, found?))

@@ -473,9 +473,21 @@ pub fn check(pid: u32) -> Result<(), Failure> {
         )),
         Err(e) if e.kind() == ErrorKind::NotFound => Err(unable(
             format!("Process {pid} is not stepped"),
-            "It has no program: it is a thread of the kernel, or has ended",
+            without_program(pid),
             "Name another process",
         )),
         Err(e) => Err(refused(pid, &e)),
+    }
+}
+
+/// Why /proc shows no executable of a process.
+fn without_program(pid: u32) -> &'static str {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    match Stat::of(pid).is_some_and(|stat| stat.lives()) {
+        true => "It has no program: it is a thread of the kernel",
+        false if threads > 1 => {
+            "Its first thread has ended (pthread_exit): /proc then shows no memory of the others"
+        }
+        false => "It has ended; only its exit status is left (a zombie)",
     }
 }

@@ -62,7 +62,7 @@ impl Observed {
             ts_full: ts,
             ..SectionMeta::new(kind)
         };
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).unwrap_or_default();
         if !maps.is_empty() && maps != self.maps {
             lock(sink).section(&meta(SectionKind::Maps), maps.as_bytes());
             self.maps = maps;
@@ -87,7 +87,7 @@ impl Observed {
 /// The pid or tid that a task has in its own pid namespace, if that is another than ours: from its
 /// directory in /proc.
 fn own_id(task: &Path) -> Option<u32> {
-    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    let status = flagfinder_linux::proc::text(task.join("status")).ok()?;
     let ids = status
         .lines()
         .find_map(|line| line.strip_prefix("NSpid:"))?;

@@ -267,7 +267,7 @@ pub(crate) fn sees_the_same(pid: u32) -> Result<bool> {
     }
     const RIGHTS: [&str; 4] = ["Uid:", "Gid:", "Groups:", "CapEff:"];
     let rights = |who: &str| -> Result<Vec<String>> {
-        let status = fs::read_to_string(format!("/proc/{who}/status"))?;
+        let status = flagfinder_linux::proc::text(format!("/proc/{who}/status"))?;
         let lines = status
             .lines()
             .filter(|l| RIGHTS.iter().any(|name| l.starts_with(name)));

@@ -2,7 +2,7 @@
 //! A live process as a source.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::ptr::without_provenance_mut;
@@ -76,7 +76,7 @@ impl Live {
     pub fn open(pid: u32) -> Result<Live, Failure> {
         let refused = |e: Error| unable_by(format!("Process {pid} can't be copied"), &e);
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(refused)?;
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(refused)?;
+        let maps = flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).map_err(refused)?;
         let maps = Maps::parse(&maps);
         let vdso = maps.all().iter().find(|mapping| mapping.path == "[vdso]");
         Ok(Live {

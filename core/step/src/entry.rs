@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     fn state(pid: i32) -> Option<char> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = flagfinder_linux::proc::text(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()
     }
 

@@ -32,7 +32,7 @@ pub fn is_cut_short(tid: i32, registers: &libc::user_regs_struct) -> bool {
 
 /// A set of signals in /proc/TID/status.
 fn signals(tid: i32, names: &[&str]) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = flagfinder_linux::proc::text(format!("/proc/{tid}/status")).ok()?;
     let set = |name: &&str| {
         let line = status.lines().find_map(|line| line.strip_prefix(*name))?;
         u64::from_str_radix(line.trim(), 16).ok()

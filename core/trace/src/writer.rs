@@ -7,7 +7,7 @@ use std::io::{Seek, Write};
 use std::path::Path;
 
 use bytemuck::Zeroable;
-use flagfinder_files::create_private;
+use flagfinder_files::{create_private, discard};
 
 use crate::container::{
     checksum, Sealed, SectionHeader, SectionKind, CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_TIMES,
@@ -170,7 +170,11 @@ impl TraceWriter<File> {
                 "Choose another path with -o, or make room on the disk.",
             )
         })?;
-        Self::new(file, info)
+        Self::new(file, info).map_err(|mut failure| {
+            discard(path);
+            failure.still_works = "Nothing was recorded.".into();
+            failure
+        })
     }
 
     /// Continues a file that holds `sections` whole sections in its `bytes`, and

@@ -43,7 +43,7 @@ pub struct Look {
 }
 
 fn read(pid: u32, tid: u32, file: &str) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}")).ok()
+    flagfinder_linux::proc::text(format!("/proc/{pid}/task/{tid}/{file}")).ok()
 }
 
 /// ns on a processor, and ns waiting for one, since the thread's start. `None`: it is gone, or the

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! A process's Unix sockets: their names, and their other ends.
 
-use std::fs;
 use std::io;
 
 use crate::sockets::Sockets;
@@ -20,7 +19,7 @@ pub struct UnixName {
 pub fn name(pid: u32, inode: u32) -> Option<UnixName> {
     /// SO_ACCEPTCON in the column of flags.
     const LISTENS: &str = "00010000";
-    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    let table = flagfinder_linux::proc::text(format!("/proc/{pid}/net/unix")).unwrap_or_default();
     let inode = inode.to_string();
     let of = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();

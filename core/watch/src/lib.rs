@@ -41,3 +41,6 @@ pub use source::{Backend, Helper};
 
 use flagfinder_bpf::{shared_struct, unavailable, Layout};
 pub use flagfinder_bpf::{Failure, Result};
+
+/// What still works if a watch is refused before it begins.
+pub(crate) const NOTHING_CHANGED: &str = "Nothing was started or changed.";

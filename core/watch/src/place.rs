@@ -6,7 +6,7 @@ use flagfinder_code::{DataName, Names, VariableAt};
 use crate::expression::Path;
 use crate::memory::Memory;
 use crate::request::WordRequest;
-use crate::{Failure, Result};
+use crate::{Failure, Result, NOTHING_CHANGED};
 
 /// What a debug register can cover.
 const SIZES: [u64; 4] = [1, 2, 4, 8];
@@ -102,7 +102,12 @@ fn check(address: u64, size: u64, name: &DataName) -> Result<()> {
 }
 
 fn cannot_watch(name: &DataName, found: String, fix: &str) -> Failure {
-    Failure::usage(format!("{} can't be watched", name.name), found, fix, "")
+    Failure::usage(
+        format!("{} can't be watched", name.name),
+        found,
+        fix,
+        NOTHING_CHANGED,
+    )
 }
 
 fn list<T: AsRef<str>>(all: &[T]) -> String {
@@ -119,7 +124,7 @@ pub(crate) fn module_index(names: &Names, module: &str) -> Result<usize> {
             format!("The process has no image {module}"),
             format!("it has {}", list(&all)),
             "Name one of these, by file name or path.",
-            "",
+            NOTHING_CHANGED,
         )
     })
 }
@@ -137,7 +142,7 @@ fn thread_block(names: &Names, module: usize, tid: u32) -> Result<u64> {
             format!("The thread-local data of {image} in thread {tid} can't be found"),
             found,
             "Give the run-time address instead: --address 0x.. --size N.",
-            "",
+            NOTHING_CHANGED,
         )
     })
 }
@@ -188,7 +193,7 @@ fn variable(
                 format!("There is more than one {symbol}"),
                 list(&all.collect::<Vec<_>>()),
                 "Name the image, or give --address 0x.. --size N.",
-                "",
+                NOTHING_CHANGED,
             ))
         }
     }
@@ -208,7 +213,7 @@ fn chosen_thread(names: &Names, symbol: &str, tid: Option<u32>) -> Result<u32> {
                     list(&all.collect::<Vec<_>>())
                 ),
                 "Add --thread TID.",
-                "",
+                NOTHING_CHANGED,
             ))
         }
     }
@@ -225,7 +230,7 @@ fn not_found(names: &Names, module: Option<&str>, symbol: &str) -> Failure {
         format!("{place} has no variable {symbol}"),
         found,
         "In a stripped image use --flag FILE#RANK (from diff or spin), --address 0x.. --size N, or --site MODULE+OFFSET.",
-        "",
+        NOTHING_CHANGED,
     )
 }
 

@@ -6,7 +6,7 @@ use crate::protocol::SITE_MAX;
 use crate::request::Request;
 use crate::site::Site;
 use crate::source::Helper;
-use crate::{Failure, Result};
+use crate::{Failure, Result, NOTHING_CHANGED};
 
 /// Refuses instructions for backends that can hook none.
 pub fn refuse_sites(request: &Request, helper: Helper) -> Result<()> {
@@ -17,7 +17,7 @@ pub fn refuse_sites(request: &Request, helper: Helper) -> Result<()> {
         "Instructions can't be hooked",
         format!("the backend is {}, which watches words only", helper.name()),
         "Add --backend perf, or name a word instead of --site and --all-objects.",
-        "",
+        NOTHING_CHANGED,
     ))
 }
 
@@ -35,7 +35,7 @@ pub fn find_sites(request: &Request, naming: &Naming) -> Result<Vec<Site>> {
             "There are too many instructions to hook",
             format!("{} were asked for, {SITE_MAX} can be hooked", sites.len()),
             "Name the ones that matter with --site.",
-            "",
+            NOTHING_CHANGED,
         ));
     }
     Ok(sites)

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::Failure;
+use crate::{Failure, NOTHING_CHANGED};
 
 /// Why a process can't be watched.
 pub(crate) fn no_process(pid: u32, error: &std::io::Error) -> Failure {
@@ -11,7 +11,7 @@ pub(crate) fn no_process(pid: u32, error: &std::io::Error) -> Failure {
         format!("Process {pid} can't be watched"),
         error.to_string(),
         "Check the process id; to read another user's process, run it as root (sudo).",
-        "",
+        NOTHING_CHANGED,
     );
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         failed.exit_code = 77;

@@ -2,7 +2,7 @@
 //! When to stop by itself: `write`, `read`, `value==1`, or a number of events.
 
 use crate::event::{Event, EventKind};
-use crate::{Failure, Result};
+use crate::{Failure, Result, NOTHING_CHANGED};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
@@ -40,7 +40,7 @@ impl Until {
                 "The condition to stop at isn't understood",
                 format!("--until {text}"),
                 "Write --until write, --until read, --until 'value==1' (or != < <= > >=), or --until COUNT.",
-                "",
+                NOTHING_CHANGED,
             )
         })
     }

@@ -104,7 +104,8 @@ def _parts(pid: int) -> Iterator[tuple[int, int]]:
     import numpy as np  # noqa: PLC0415
 
     with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pages:
-        for region in map(_REGION.match, Path(f"/proc/{pid}/maps").read_text().splitlines()):
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+        for region in map(_REGION.match, maps.splitlines()):
             if region is None:
                 continue
             start, end = (int(part, 16) for part in region.groups())

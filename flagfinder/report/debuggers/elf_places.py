@@ -17,7 +17,7 @@ def visible(text):
 def mapping_of(pid, module):
     """(path, lowest address) of a mapped file by its name; None before it is loaded."""
     found = None
-    with open(f"/proc/{pid}/maps") as maps:
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             words = line.split(maxsplit=5)
             if len(words) == 6 and words[5].strip().rsplit("/", 1)[-1] == module:

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{BufReader, Seek};
 use std::path::Path;
 
+use flagfinder_files::open_regular;
 use linux_perf_data::linux_perf_event_reader::{
     CommonData, EventRecord, PerfEventType, RawEventRecord, RecordType, SampleRecord,
 };
@@ -50,7 +51,7 @@ fn foreign(error: &linux_perf_data::Error) -> Failure {
 }
 
 fn open(path: &Path) -> Result<(PerfFile, Records)> {
-    let mut file = File::open(path).map_err(|error| cant_read(path, &error))?;
+    let mut file = open_regular(path).map_err(|error| cant_read(path, &error))?;
     perf_bounds::check(&file).map_err(refused_damaged)?;
     // The reader begins where the file stands.
     file.rewind().map_err(|error| cant_read(path, &error))?;

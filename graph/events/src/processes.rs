@@ -36,7 +36,7 @@ pub(crate) fn all_threads() -> Vec<ThreadFact> {
 
 /// The executable lines of /proc/PID/maps; `None` when it is gone or has none.
 pub(crate) fn code_maps(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let text = flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).ok()?;
     let is_code = |line: &&str| {
         line.split(' ')
             .nth(1)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! Which recorder wrote a file.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use flagfinder_files::open_regular;
 use flagfinder_perfetto::ftrace::PACKET_KEY;
 
 use crate::error::cant_read;
@@ -29,7 +29,7 @@ fn unknown(start: &[u8]) -> Failure {
 /// When `input` is neither or has no switches, or a file can't be read or written.
 pub fn import(input: &Path, output: &Path) -> Result<Imported> {
     let mut start = Vec::new();
-    let file = File::open(input).map_err(|error| cant_read(input, &error))?;
+    let file = open_regular(input).map_err(|error| cant_read(input, &error))?;
     let read = file.take(PERF_MAGIC.len() as u64).read_to_end(&mut start);
     read.map_err(|error| cant_read(input, &error))?;
     if start == PERF_MAGIC {

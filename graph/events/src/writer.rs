@@ -52,7 +52,11 @@ impl EventWriter<File> {
             let what = format!("The event file {} can't be created", path.display());
             io(what, &error, "Choose another path with -o.")
         })?;
-        Self::new(file, info)
+        Self::new(file, info).map_err(|mut failure| {
+            flagfinder_files::discard(path);
+            failure.still_works = "Nothing was recorded.".into();
+            failure
+        })
     }
 
     /// Keeps the file within `size` bytes of the disk, see [`Room`].

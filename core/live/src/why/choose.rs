@@ -318,7 +318,7 @@ mod tests {
         let idle = || way(2, Known::Assumed, Chosen::bare(Outcome::Idle));
         let alone = choose(vec![idle(), idle()], &node(1), 0, false);
         assert_eq!(root(&alone).kind, RootKind::Deadlock);
-        assert!(root(&alone).what.starts_with("all 2"));
+        assert!(root(&alone).what.starts_with("both"));
         let nested = choose(vec![idle()], &node(1), 1, true);
         assert!(matches!(nested.outcome, Outcome::Idle));
     }

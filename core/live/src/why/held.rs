@@ -2,8 +2,6 @@
 //! What a blocked futex tells: a lock with its owner, a thread whose end is waited for, or a word
 //! that somebody is to change.
 
-use std::fs;
-
 use super::in_core;
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, Who};
@@ -221,7 +219,7 @@ fn shares_memory(process: &Process, other: u32) -> bool {
 }
 
 fn maps_of(pid: u32) -> Maps {
-    Maps::parse(&fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
+    Maps::parse(&flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).unwrap_or_default())
 }
 
 /// A word whose owner is not known: whoever can write it may owe it.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! Who holds a lock on a file that a thread waits for, or asks for again and again.
 
-use std::fs;
 use std::io::Read;
+use std::path::Path;
 
+use flagfinder_files::open_regular;
 use flagfinder_linux::proc::{link, Stat};
 use flagfinder_waits::locks::{self, FileLocks};
 
@@ -91,11 +92,11 @@ fn made(pid: u32, path: &str) -> Obstacle {
 
 fn owner(place: &str) -> Option<u32> {
     let mut text = String::new();
-    let file = fs::File::open(place).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    file.take(LONGEST).read_to_string(&mut text).ok()?;
+    open_regular(Path::new(place))
+        .ok()?
+        .take(LONGEST)
+        .read_to_string(&mut text)
+        .ok()?;
     text.split_whitespace()
         .next()?
         .parse()
@@ -105,6 +106,8 @@ fn owner(place: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn made_with(content: &str) -> Obstacle {
@@ -115,6 +118,17 @@ mod tests {
         let call = refused(waiter, "openat", -i64::from(libc::EEXIST), 0, Some(&path));
         fs::remove_file(path).expect("its name");
         call.expect("it is refused")
+    }
+
+    #[test]
+    fn a_fifo_in_place_of_a_lock_file_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("ff-locked-fifo-{}", std::process::id()));
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
+        // SAFETY: a text of ours.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let told = owner(&path.to_string_lossy());
+        fs::remove_file(path).expect("its name");
+        assert_eq!(told, None);
     }
 
     #[test]

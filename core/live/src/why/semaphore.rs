@@ -7,7 +7,6 @@
 //! semaphore's address. Blind spots: a lock that one process takes and another gives back, and
 //! processes that may not be looked at.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, Maps, GLIBC_ID};
@@ -105,7 +104,7 @@ fn of_process(pid: u32, semaphore: u64, end: Instant) -> Has {
 fn search(pid: u32, semaphore: u64, end: Instant) -> Option<Has> {
     let memory = Memory::open(pid).ok()?;
     let pages = Pagemap::open(pid).ok()?;
-    let maps = Maps::parse(&fs::read_to_string(format!("/proc/{pid}/maps")).ok()?);
+    let maps = Maps::parse(&flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).ok()?);
     let mut has = Has::Unknown;
     let mut bytes = Vec::new();
     let objects = maps.all().iter();

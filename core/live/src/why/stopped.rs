@@ -41,8 +41,8 @@ pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
 
 /// Frozen by a control group of the process, or by one above.
 pub fn frozen(pid: u32) -> Option<End> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let groups = flagfinder_linux::proc::text(format!("/proc/{pid}/cgroup")).ok()?;
+    let mounts = flagfinder_linux::proc::text("/proc/self/mountinfo").ok()?;
     let folder = groups.lines().find_map(|line| {
         let (controllers, path) = parse_group(line)?;
         let root = mount_of(&mounts, controllers)?;
@@ -148,8 +148,8 @@ pub fn starved(pid: u32, activity: &Activity) -> Option<Obstacle> {
 
 /// The limit of processor time that the kernel holds the process to just now.
 fn throttled(pid: u32) -> Option<String> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let groups = flagfinder_linux::proc::text(format!("/proc/{pid}/cgroup")).ok()?;
+    let mounts = flagfinder_linux::proc::text("/proc/self/mountinfo").ok()?;
     groups.lines().find_map(|line| {
         let (controllers, path) = parse_group(line)?;
         if !(controllers.is_empty() || has_controller(controllers, "cpu")) {

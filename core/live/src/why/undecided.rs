@@ -108,6 +108,10 @@ pub(super) fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Ch
             "the only other thread that could end the wait of thread {} waits too: nobody is left",
             node.tid
         ),
+        2 => format!(
+            "both other threads that could end the wait of thread {} wait too: nobody is left",
+            node.tid
+        ),
         count => format!(
             "all {count} other threads that could end the wait of thread {} wait too: nobody is \
              left",

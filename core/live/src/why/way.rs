@@ -150,7 +150,7 @@ pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
     }
 }
 
-/// `thread 1 waits for thread 2, which waits for thread 1`
+/// `thread 1 waits for thread 2, which waits for thread 1`; `thread 1 waits for itself`.
 fn circle(links: &[Link]) -> String {
     let one_process = links
         .iter()
@@ -164,6 +164,48 @@ fn circle(links: &[Link]) -> String {
     names.extend(owing.map(|owed| named(&owed.node)));
     // Of threads of one process behind each other its name says it all.
     names.dedup();
-    let (first, others) = (&names[0], names[1..].join(", which waits for "));
-    format!("{first} waits for {others}")
+    let others = match &names[1..] {
+        [] => "itself".into(),
+        others => others.join(", which waits for "),
+    };
+    format!("{} waits for {others}", names[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{Kind, OwedBy, WaitsFor};
+    use super::*;
+
+    fn node(tid: u32) -> Node {
+        Node {
+            pid: 1,
+            tid,
+            name: "app".into(),
+        }
+    }
+
+    fn link(waiter: u32, owed_by: u32) -> Link {
+        Link {
+            waiter: node(waiter),
+            waits_for: WaitsFor {
+                kind: Kind::Lock,
+                name: "mutex".into(),
+                address: None,
+            },
+            owed_by: Some(OwedBy {
+                node: node(owed_by),
+                code: None,
+            }),
+            known: Known::Seen,
+            reason: String::new(),
+            stack: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_circle_names_its_threads_to_the_first_one_again() {
+        let two = circle(&[link(1, 2), link(2, 1)]);
+        assert_eq!(two, "thread 1 waits for thread 2, which waits for thread 1");
+        assert_eq!(circle(&[link(1, 1)]), "thread 1 waits for itself");
+    }
 }

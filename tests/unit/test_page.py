@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: MIT
+"""Pages of one file, and what names of threads may put into them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from importlib import resources
+
+import pytest
+
+from flagfinder.report.page import fill_page
+
+TEMPLATES = [
+    file.name
+    for file in resources.files("flagfinder.report").iterdir()
+    if file.name.endswith(".html")
+]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_page_shows_control_characters_and_holds_none(template: str) -> None:
+    page = fill_page(template, defaultdict(lambda: "a\x1b]0;b\x07\u202e\n"))
+    assert not set("\x1b\x07\u202e") & set(page)
+    assert "a\\u001b]0;b\\u0007\\u202e\n" in page
