@@ -100,8 +100,7 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
             other: _answer(frames, when, places, sources) for other, frames in others.items()
         }
         # What may do work may ask others than the threads of its own process.
-        if not loop.is_answer and not any(answers.values()):
-            continue
+        is_guess = not loop.is_answer and not any(answers.values())
         found.append(
             {
                 "tid": tid,
@@ -113,6 +112,7 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
                 f"{_file(loop.file)}:{loop.line}), and no function on another thread's Python "
                 "stack changes that",
                 "blocks": False,
+                "is_guess": is_guess,
                 "tells_all": False,
             }
         )

@@ -16,6 +16,30 @@ fn is_same(one: &Root, other: &Root) -> bool {
     one.kind == other.kind && (is_shared || is_near)
 }
 
+/// A server that listens for clients has a circle with one that it serves. It has done what it was
+/// asked, and waits for whatever is asked next, of any of them.
+fn served(ways: &[Way], circles: &[&Way], node: &Node) -> Option<Chosen> {
+    let listens = ways.iter().find(|way| way.listens())?;
+    let owing = |way: &&Way| way.links.first().and_then(|link| link.owed_by.clone());
+    let clients: Vec<Node> = circles
+        .iter()
+        .filter_map(owing)
+        .map(|owed| owed.node)
+        .collect();
+    let client = clients
+        .first()
+        .filter(|_| clients.iter().all(|c| c.pid != node.pid))?;
+    let mut chosen = listens.clone().chosen();
+    if let Outcome::Root(root, weight) = &mut chosen.outcome {
+        *weight = Weight::Outside;
+        root.what = format!(
+            "it waits for whatever its clients ask next; process {} ({}) is one of them, and {}",
+            client.pid, client.name, root.what
+        );
+    }
+    Some(chosen)
+}
+
 /// `at`: place of the thread in the path. `nested`: its process's threads are being followed
 /// already.
 pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
@@ -32,6 +56,9 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         .collect();
     if best == Weight::Circle && top.iter().all(|way| !way.leads_on()) {
         // It is a circle only if no thread that is known to owe leads on.
+        if let Some(served) = served(&ways, &top, node) {
+            return served;
+        }
         return close(top[0].clone(), node, at);
     }
     let root = |way: &Way| match &way.outcome {
@@ -205,6 +232,32 @@ mod tests {
         assert_eq!(
             told(["lock A is taken", "lock B is taken"]),
             RootKind::Unknown
+        );
+    }
+
+    #[test]
+    fn a_server_that_waits_for_clients_is_in_no_deadlock_with_one() {
+        let listens = || {
+            let end = End::idle(RootKind::Input, "no client has connected");
+            let mut way = way(1, Known::Seen, ends(1, end));
+            way.links[0].owed_by = None;
+            way
+        };
+        let client = |pid: u32| {
+            let mut way = way(2, Known::Seen, circle_to(0));
+            way.links[0].owed_by.as_mut().expect("a client").node.pid = pid;
+            way
+        };
+        let chosen = choose(vec![client(2), listens()], &node(1), 0, false);
+        assert_eq!(root(&chosen).kind, RootKind::Input);
+        let told = "whatever its clients ask next; process 2 () is one of them";
+        assert!(root(&chosen).what.contains(told), "{}", root(&chosen).what);
+        let kind = |ways| root(&choose(ways, &node(1), 0, false)).kind;
+        assert_eq!(kind(vec![client(2)]), RootKind::Deadlock);
+        assert_eq!(
+            kind(vec![client(1), listens()]),
+            RootKind::Deadlock,
+            "its own thread"
         );
     }
 

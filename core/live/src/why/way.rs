@@ -97,6 +97,18 @@ impl Way {
         }
     }
 
+    /// Does the thread itself wait for new clients?
+    pub(super) fn listens(&self) -> bool {
+        let is_own = self
+            .links
+            .first()
+            .is_some_and(|link| link.owed_by.is_none());
+        let Outcome::Root(root, Weight::Idle) = &self.outcome else {
+            return false;
+        };
+        is_own && root.kind == RootKind::Input && self.links.len() == 1
+    }
+
     /// What the next thread waits for, if nobody is known to end that.
     pub(super) fn blocked_in(&self) -> Option<String> {
         let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
