@@ -93,7 +93,7 @@ class AskedOfFields(TypedDict):
 class AskedFields(TypedDict):
     """What a thread asks in its loop, or ``blocks`` in; ``nobody`` says why no thread is in
     ``owed``. ``of_task``: it is a task of an event loop that blocks, and this ends its wait.
-    ``tells_all``: the machine's code need not be looked at. ``is_guess``: what it asks may do work.
+    ``tells_all``: the machine's code need not be looked at.
     """
 
     tid: int
@@ -102,5 +102,4 @@ class AskedFields(TypedDict):
     nobody: str
     blocks: bool
     of_task: NotRequired[TaskEnd]
-    is_guess: NotRequired[bool]
     tells_all: bool

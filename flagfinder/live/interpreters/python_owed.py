@@ -100,7 +100,8 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
             other: _answer(frames, when, places, sources) for other, frames in others.items()
         }
         # What may do work may ask others than the threads of its own process.
-        is_guess = not loop.is_answer and not any(answers.values())
+        if not loop.is_answer and not any(answers.values()):
+            continue
         found.append(
             {
                 "tid": tid,
@@ -112,7 +113,6 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
                 f"{_file(loop.file)}:{loop.line}), and no function on another thread's Python "
                 "stack changes that",
                 "blocks": False,
-                "is_guess": is_guess,
                 "tells_all": False,
             }
         )

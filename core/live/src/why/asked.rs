@@ -20,9 +20,6 @@ pub struct Asked {
     /// It does not ask, but is blocked, if it is in a call without a time limit.
     #[serde(default)]
     pub blocks: bool,
-    /// What it asks may do work, so anything else that is found of the thread comes before it.
-    #[serde(default)]
-    pub is_guess: bool,
     /// A task of its event loop is told of: what ends that task's wait. `nobody` says more.
     #[serde(default)]
     pub of_task: Option<RootKind>,

@@ -81,10 +81,6 @@ pub fn examine(
         || activity.wants >= pick::HOT
         || activity.sleeps >= POLLS
         || activity.call.is_some_and(|call| is_for_child(&call));
-    let (guess, asked) = (
-        asked.filter(|asked| asked.is_guess),
-        asked.filter(|asked| !asked.is_guess),
-    );
     if let Some(asked) = asked.filter(|asked| asks && !asked.blocks) {
         let stack = stack(process, &activity);
         let state = State::Waits(vec![flags::in_source(pid, asked)]);
@@ -105,12 +101,7 @@ pub fn examine(
         return Examined { state, stack };
     }
     if activity.wants >= pick::HOT {
-        let state = match guess {
-            Some(asked) => State::Waits(vec![flags::in_source(pid, asked)]),
-            None => State::End(busy(&activity, stepped)),
-        };
-        let stack = Vec::new();
-        return Examined { state, stack };
+        return Examined::end(busy(&activity, stepped));
     }
     let stack = stack(process, &activity);
     let state = match activity.call {
