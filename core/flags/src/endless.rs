@@ -25,7 +25,8 @@ impl Builder<'_> {
                     "it walks a list, and the link at {link} leads back to its own entry"
                 ),
                 more => format!(
-                    "it walks a list whose links form a circle of {} entries, one of them at {link}",
+                    "it walks a list whose links form a circle of {} entries, \
+                     one of them at {link}",
                     more + 1
                 ),
             });
