@@ -21,9 +21,7 @@ impl Builder<'_> {
         if let [first, others @ ..] = circle {
             let link = short_name(&self.naming.spin.data(*first), *first);
             return Some(match others.len() {
-                0 => format!(
-                    "it walks a list, and the link at {link} leads back to its own entry"
-                ),
+                0 => format!("it walks a list, and the link at {link} leads back to its own entry"),
                 more => format!(
                     "it walks a list whose links form a circle of {} entries, \
                      one of them at {link}",
