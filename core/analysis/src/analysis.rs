@@ -7,6 +7,7 @@ use flagfinder_machine::Window;
 use iced_x86::Mnemonic;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::circle;
 use crate::compound;
 use crate::condition::Condition;
 use crate::dependence::Dependence;
@@ -96,6 +97,8 @@ pub struct Analysis {
     pub of_task: bool,
     /// The code that the program wrote as it ran.
     pub generated: Generated,
+    /// Addresses of links that form a circle, which the loop walks; empty if it walks none.
+    pub circle: Vec<u64>,
 }
 
 /// The window's loop and candidates; `None` if nothing repeats. `scans`: the word at which a scan
@@ -105,7 +108,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
     let dependence = Dependence::new(window);
     let slicer = Slicer::new(window, &dependence, &spin);
     let exits = slicer.exits(scans, &|_, address| names.is_fixed(address));
-    let conditions = exits
+    let conditions: Vec<Option<Condition>> = exits
         .iter()
         .map(|exit| match exit.transfer {
             Transfer::Branch => Condition::of(window, exit.step, exit.taken),
@@ -177,6 +180,8 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
             })
             .collect();
     }
+    let circle = circle::links(window, &dependence, &spin, &exits, &conditions);
+    let circle = circle.unwrap_or_default();
     Some(Analysis {
         work: own.work,
         kind,
@@ -195,6 +200,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         interprets: interpreted.is_some(),
         interpreted: interpreted.unwrap_or_default(),
         of_task: false,
+        circle,
         generated,
         spin,
     })

@@ -176,6 +176,17 @@ impl Condition {
         self.right == Expression::Number(0) && self.without_difference().is_none()
     }
 
+    /// Does the loop go on until a word has one value that is known?
+    pub(crate) fn leaves_at_a_number(&self) -> bool {
+        let sides = (&self.left, &self.right);
+        let sides = matches!(
+            sides,
+            (Expression::Load { .. }, Expression::Number(_))
+                | (Expression::Number(_), Expression::Load { .. })
+        );
+        self.leaves == Relation::Equal && sides
+    }
+
     /// Does the loop go on as long as the word is not zero?
     pub fn leaves_at_zero(&self) -> bool {
         let is_word = matches!(self.left, Expression::Load { .. });

@@ -19,13 +19,13 @@ const SELDOM: f64 = 0.5;
 /// The window may begin or end between two calls.
 const AT_THE_ENDS: usize = 1;
 
-/// (nothing speaks against it, tells whether something is ready, the normal run left by its answer,
-/// exits).
-type CallRank = (bool, bool, bool, usize);
+/// (nothing speaks against it, it asks for a lock that another has, tells whether something is
+/// ready, the normal run left by its answer, exits).
+type CallRank = (bool, bool, bool, bool, usize);
 
 impl Builder<'_> {
     /// The system call whose result decides an exit outside the C library: first the one
-    /// whose answer made the normal run leave, then polls, then the one with most exits.
+    /// whose answer made the normal run leave, then locks that others have, then polls, then the one with most exits.
     pub(crate) fn deciding_call(&self) -> Option<u32> {
         let mut best: Option<(CallRank, u32)> = None;
         for (step, exits) in &self.analysis.calls {
@@ -34,6 +34,11 @@ impl Builder<'_> {
             };
             let role = syscalls::role(call.number, &call.args);
             if !matches!(role, Role::Poll | Role::Work) {
+                continue;
+            }
+            let result = call.result.unwrap_or(0);
+            // Nobody is to answer that differently, unlike what is asked of what it makes.
+            if result >= 0 && syscalls::makes_descriptor(call.number) {
                 continue;
             }
             let wrapper = self.code(self.window.pc(*step)).module;
@@ -56,6 +61,7 @@ impl Builder<'_> {
             }
             let rank = (
                 self.call_doubt(*step).is_none(),
+                syscalls::is_refused_lock(call.number, &call.args, result),
                 role == Role::Poll,
                 left > 0,
                 outside,

@@ -6,6 +6,7 @@ use flagfinder_analysis::{failing_call, own_position, Analysis, Candidate, LoopK
 use flagfinder_machine::Window;
 
 use crate::access_path::Explorer;
+use crate::endless::ENDLESS;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
@@ -402,6 +403,9 @@ impl Builder<'_> {
 
     fn verdict(&self, flags: &[Flag], call_first: bool, kind: LoopKind) -> (Verdict, String) {
         let enough = enough(self.outside.live);
+        if let Some(why) = self.endless() {
+            return (Verdict::NoFlag, format!("{ENDLESS}{why}"));
+        }
         match flags.first() {
             Some(flag) if call_first => (
                 Verdict::SyscallLoop,

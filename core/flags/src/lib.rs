@@ -10,6 +10,7 @@ mod choose_thread;
 mod contents;
 mod counterpart;
 mod deciding_call;
+mod endless;
 mod evidence;
 mod exit_depths;
 mod find;
@@ -42,6 +43,7 @@ use flagfinder_code::Names;
 use flagfinder_machine::Window;
 
 pub use choose_thread::has_flag;
+pub use endless::ENDLESS;
 pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;

@@ -9,7 +9,7 @@
 use flagfinder_code::Names;
 use flagfinder_diff::{Divergence, ThreadRef};
 use flagfinder_linux::syscalls::{self, Role};
-use flagfinder_linux::{futex, traits};
+use flagfinder_linux::{futex, life, traits};
 use flagfinder_trace::{Event, Flow, Process, Result, Thread, Trace};
 
 use crate::evidence::{Outside, Store};
@@ -45,8 +45,13 @@ impl Compared<'_> {
         if self.divergence.is_none() {
             return Ok(());
         }
+        let reader = report
+            .threads
+            .spin
+            .as_ref()
+            .and_then(|spin| self.in_normal(spin.tid));
         for flag in report.flags.iter_mut().chain(&mut report.considered) {
-            flag.debts = self.debts(flag, outside)?;
+            flag.debts = self.debts(flag, outside, reader)?;
             let owed: Vec<Owed> = flag.debts.iter().filter_map(owed).collect();
             if owed.is_empty() {
                 let why = match flag.debts.first() {
@@ -67,7 +72,16 @@ impl Compared<'_> {
         Ok(())
     }
 
-    fn debts(&self, flag: &Flag, outside: &Outside) -> Result<Vec<Debt>> {
+    /// The thread of the normal run that is paired with a thread of the spin run.
+    fn in_normal(&self, tid: u32) -> Option<u32> {
+        let mut pairs = self.divergence?.threads.iter();
+        let is_it = |spin: &ThreadRef| spin.tid == tid;
+        let pair = pairs.find(|pair| pair.spin.as_ref().is_some_and(is_it))?;
+        pair.normal.as_ref().map(|normal| normal.tid)
+    }
+
+    /// `reader`: the thread of the normal run that waited.
+    fn debts(&self, flag: &Flag, outside: &Outside, reader: Option<u32>) -> Result<Vec<Debt>> {
         let stores = flag.address.spin.and_then(|at| outside.stores.get(&at));
         let lets_go = |store: &&Store| {
             store.normal && outside.is_foreign(store) && !store.sets_up(flag.value.spin)
@@ -97,6 +111,10 @@ impl Compared<'_> {
             };
             let is_told = debts.iter().any(|debt| is_same(&debt.normal, &normal));
             if is_told || debts.len() == TOLD {
+                continue;
+            }
+            // What it stored before there was a reader ended no wait.
+            if reader.map_or(Ok(false), |reader| starts(thread, store.pos, reader))? {
                 continue;
             }
             let debtor = match self.counterpart(run.process, thread) {
@@ -186,6 +204,33 @@ fn nobody(debt: &Debt) -> String {
     }
 }
 
+/// Does the thread start another one after `pos`?
+fn starts(thread: &Thread, pos: u64, other: u32) -> Result<bool> {
+    let starts: Vec<u64> = thread.flow_section_extents().map(|s| s.0).collect();
+    let sections = starts.partition_point(|start| *start <= pos);
+    let Some(&first) = starts[..sections].last() else {
+        return Ok(false);
+    };
+    for item in thread.flow_from(first) {
+        let item = item?;
+        if item.pos() > pos && creates(&item, other) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Does a call return that made this thread?
+fn creates(item: &Flow, other: u32) -> bool {
+    match item {
+        Flow::Event {
+            event: Event::SyscallExit { number, result, .. },
+            ..
+        } => life::creates(*number) && *result == i64::from(other),
+        _ => false,
+    }
+}
+
 /// The last event before the block at `pos` that the thread waited for or was told of, as a
 /// sentence. Calls that only ask or arrange something are passed over. `None`: there was none.
 fn last_call(thread: &Thread, pos: u64, run: &Run) -> Result<Option<String>> {
@@ -251,4 +296,25 @@ pub(crate) fn came_back(
             format!("its `{name}`{on} failed: {why}")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_started_by_the_call_that_returns_its_id() {
+        let returns = |name: &str, result| {
+            let number = syscalls::number(name).expect("a call");
+            let event = Event::SyscallExit {
+                ts: 0,
+                number,
+                result,
+            };
+            creates(&Flow::Event { event, pos: 1 }, 7)
+        };
+        assert!(returns("clone3", 7) && returns("clone", 7));
+        assert!(!returns("clone3", 8), "another one");
+        assert!(!returns("read", 7), "bytes");
+    }
 }

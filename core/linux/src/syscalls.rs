@@ -137,7 +137,10 @@ pub fn descriptor(number: u32, args: &[u64; 6]) -> Option<i32> {
                 | libc::SYS_lseek
                 | libc::SYS_fstat
         );
-    first.then_some(args[0] as i32)
+    let by_no_path = i64::from(number) == libc::SYS_newfstatat
+        && args[3] & libc::AT_EMPTY_PATH as u64 != 0
+        && args[0] as i32 != libc::AT_FDCWD;
+    (first || by_no_path).then_some(args[0] as i32)
 }
 
 /// Does the call ask for a lock on a file, and come back at once if another has it?
@@ -147,6 +150,39 @@ pub fn tries_lock(number: u32, args: &[u64; 6]) -> bool {
         libc::SYS_fcntl => matches!(args[1] as i32, libc::F_SETLK | libc::F_OFD_SETLK),
         _ => false,
     }
+}
+
+/// Was the call refused because another has the lock that it asks for? Links, and files that must
+/// be new, are made to lock something.
+pub fn is_refused_lock(number: u32, args: &[u64; 6], result: i64) -> bool {
+    let error = i32::try_from(-result).unwrap_or(0);
+    let exists = error == libc::EEXIST;
+    let is_new = |flags: u64| flags & libc::O_EXCL as u64 != 0;
+    match i64::from(number) {
+        libc::SYS_link | libc::SYS_linkat | libc::SYS_symlink | libc::SYS_symlinkat => exists,
+        libc::SYS_open => exists && is_new(args[1]),
+        libc::SYS_openat => exists && is_new(args[2]),
+        _ => tries_lock(number, args) && matches!(error, libc::EAGAIN | libc::EACCES),
+    }
+}
+
+/// Does the call make a descriptor, for which nobody has to do anything?
+pub fn makes_descriptor(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_socket
+            | libc::SYS_socketpair
+            | libc::SYS_pipe
+            | libc::SYS_pipe2
+            | libc::SYS_dup
+            | libc::SYS_dup2
+            | libc::SYS_dup3
+            | libc::SYS_eventfd2
+            | libc::SYS_epoll_create1
+            | libc::SYS_timerfd_create
+            | libc::SYS_inotify_init1
+            | libc::SYS_memfd_create
+    )
 }
 
 /// Address of the path that a call is about; of one that gives a file a name, of that name.
@@ -300,5 +336,39 @@ mod tests {
         let exclusive = libc::LOCK_EX as u64;
         assert!(tries(libc::SYS_flock, exclusive | libc::LOCK_NB as u64));
         assert!(!tries(libc::SYS_flock, exclusive));
+    }
+
+    #[test]
+    fn a_lock_is_refused_where_another_has_it() {
+        let is = |number: i64, flags: i32, error: i32| {
+            let args = [3, flags as u64, flags as u64, 0, 0, 0];
+            is_refused_lock(number as u32, &args, -i64::from(error))
+        };
+        let new = libc::O_CREAT | libc::O_EXCL;
+        assert!(is(libc::SYS_openat, new, libc::EEXIST));
+        assert!(is(libc::SYS_open, new, libc::EEXIST));
+        assert!(!is(libc::SYS_openat, libc::O_CREAT, libc::EEXIST));
+        assert!(!is(libc::SYS_openat, new, libc::ENOENT));
+        assert!(is(libc::SYS_link, 0, libc::EEXIST) && !is(libc::SYS_link, 0, 0));
+        assert!(is(
+            libc::SYS_flock,
+            libc::LOCK_EX | libc::LOCK_NB,
+            libc::EAGAIN
+        ));
+        assert!(
+            !is(libc::SYS_mkdir, 0, libc::EEXIST),
+            "also made for itself"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_asked_about_without_a_path_has_a_descriptor() {
+        let of = |fd: i32, flags: i32| {
+            let args = [fd as u64, 0x1000, 0x2000, flags as u64, 0, 0];
+            descriptor(libc::SYS_newfstatat as u32, &args)
+        };
+        assert_eq!(of(3, libc::AT_EMPTY_PATH), Some(3));
+        assert_eq!(of(3, 0), None, "a path below it");
+        assert_eq!(of(libc::AT_FDCWD, libc::AT_EMPTY_PATH), None);
     }
 }

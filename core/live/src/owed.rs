@@ -210,15 +210,15 @@ fn by_code(
             value.is_none_or(|value| ends.ends(number, value) != Ends::No)
         })
         .collect();
-    let certain = ahead.iter().any(|(_, _, exact)| *exact);
     // A thread can't wait for what comes only after its own end.
     let is_free = |seen: &Seen| {
         let r = &seen.state.registers;
         let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
         !is_join(r.rax as u32, &arguments, ends.waiting)
     };
-    let is_owed = ahead.iter().any(|(seen, _, exact)| *exact && is_free(seen));
-    let standing = match is_owed {
+    let ahead: Vec<_> = ahead.into_iter().filter(|one| is_free(one.0)).collect();
+    let certain = ahead.iter().any(|(_, _, exact)| *exact);
+    let standing = match certain {
         true => Standing::ByCode,
         false => Standing::Unknown,
     };

@@ -185,7 +185,8 @@ fn decide(file: File, asked: &Asked, now: Option<Now>) -> Option<(Because, Strin
     let was_open = asked
         .found
         .is_some_and(|found| found != 0 && found & libc::POLLNVAL == 0);
-    if file == File::Closed && was_open {
+    let answered = asked.does != Does::Asks && asked.result.is_some() && asked.result != bad;
+    if file == File::Closed && (was_open || answered) {
         return None;
     }
     if file == File::Closed || found & libc::POLLNVAL != 0 || asked.result == bad {
@@ -288,6 +289,8 @@ mod tests {
         };
         let bad = read(-i64::from(libc::EBADF));
         assert_eq!(reason(File::Other, &bad, None), Some(Because::NotOpen));
+        let refused = read(-i64::from(libc::ECONNREFUSED));
+        assert_eq!(reason(File::Closed, &refused, None), None, "it was open");
         let again = read(-i64::from(libc::EAGAIN));
         assert_eq!(reason(File::Pipe, &again, None), Some(Because::NotReady));
         for (file, because) in [

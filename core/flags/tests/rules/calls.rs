@@ -45,6 +45,47 @@ fn a_call_whose_answer_decides_is_what_repeats_the_loop() {
     alone(read(&|a| a.nop())).says_not_of_call(decides);
 }
 
+/// Two calls, one behind the other; each decides whether the loop goes on.
+fn two(first: (i64, i64), second: (i64, i64)) -> Program {
+    program(&|a| {
+        for (number, answer) in [first, second] {
+            a.mov(eax, number as i32)?;
+            a.mov(rdi, 3u64)?;
+            a.syscall()?;
+            a.cmp(eax, answer as i32)?;
+            a.jne(OUT)?;
+        }
+        a.jmp(MAIN)
+    })
+    .register(Register::RDX, (libc::O_CREAT | libc::O_EXCL) as u64)
+    .answer(first.0, first.1)
+    .answer(second.0, second.1)
+}
+
+#[test]
+fn a_lock_that_another_has_comes_before_other_questions() {
+    const TAKEN: i64 = -(libc::EEXIST as i64);
+    let stat = (libc::SYS_newfstatat, 0);
+    for asks in [libc::SYS_link, libc::SYS_symlink, libc::SYS_openat] {
+        let lock = (asks, TAKEN);
+        let name = flagfinder_linux::syscalls::name(asks as u32);
+        alone(two(stat, lock)).calls(&name);
+        alone(two(lock, stat)).calls(&name);
+    }
+    alone(two(stat, (libc::SYS_readlink, 5))).calls("newfstatat");
+}
+
+#[test]
+fn that_a_descriptor_could_be_made_is_no_reason_to_ask_again() {
+    let answer = (libc::SYS_recvfrom, -i64::from(libc::ECONNREFUSED));
+    let made = |result| (libc::SYS_socket, result);
+    alone(two(made(4), answer)).calls("recvfrom");
+    alone(calls(libc::SYS_socket, &leaves_when_it_fails).answer(libc::SYS_socket, 4)).no_flag();
+    let refused = -i64::from(libc::EMFILE);
+    let none = calls(libc::SYS_socket, &leaves_when_positive);
+    alone(none.answer(libc::SYS_socket, refused)).calls("socket");
+}
+
 #[test]
 fn a_question_that_always_fails_repeats_the_loop_though_no_branch_tells() {
     let vain = "nothing else that is asked of the system gives another answer";

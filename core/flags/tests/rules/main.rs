@@ -6,6 +6,7 @@
 //! the first instruction; what others do and the kernel answers goes by its number.
 
 mod calls;
+mod endless;
 mod exits;
 mod found;
 mod interpreters;

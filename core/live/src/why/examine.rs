@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use flagfinder_code::Code;
+use flagfinder_flags::ENDLESS;
 use flagfinder_linux::clock;
 use flagfinder_linux::proc::Stat;
 use flagfinder_linux::syscalls::{self, Role};
@@ -89,6 +90,10 @@ pub fn examine(
         let stack = stack(process, &activity);
         let state = State::Waits(flags::obstacles(processes, pid, found));
         return Examined { state, stack };
+    }
+    // More of a processor would not end such a loop.
+    if stepped.is_some_and(|thread| thread.reason.starts_with(ENDLESS)) {
+        return Examined::end(busy(&activity, stepped));
     }
     if let Some(obstacle) = stopped::starved(pid, &activity) {
         let state = State::Waits(vec![obstacle]);
@@ -250,7 +255,11 @@ fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     let at = stepped.and_then(|thread| thread.spin_loop["function"].as_str());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let share = activity.cpu.max(activity.wants) * 100.0;
-    let what = format!("it computes{place}, and uses {share:.0} % of a processor");
+    let endless = stepped.and_then(|thread| thread.reason.strip_prefix(ENDLESS));
+    let endless = endless.map_or(String::new(), |why| {
+        format!("; nothing ends its loop: {why}")
+    });
+    let what = format!("it computes{place}, and uses {share:.0} % of a processor{endless}");
     End::outside(RootKind::Computes, what)
 }
 

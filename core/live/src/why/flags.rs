@@ -252,6 +252,12 @@ fn asked(
         .and_then(|rest| rest.strip_prefix(" on fd "));
     let number = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
     match (call, number) {
+        // How a file is, or how long, says no disk; whoever is to change it is not seen.
+        ("fstat" | "newfstatat" | "lseek", Some(fd)) => {
+            let path = flagfinder_linux::proc::link(pid, fd).unwrap_or_default();
+            let what = format!("it asks again and again: {name}; the file is {path}");
+            vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
+        }
         (_, Some(fd)) => files::obstacles(processes, pid, tid, fd, call),
         ("wait4" | "waitid" | "waitpid", _) => children::ends(pid, None),
         _ if !polled(processes, pid, made).is_empty() => {
