@@ -24,8 +24,9 @@ const AT_THE_ENDS: usize = 1;
 type CallRank = (bool, bool, bool, bool, usize);
 
 impl Builder<'_> {
-    /// The system call whose result decides an exit outside the C library: first the one
-    /// whose answer made the normal run leave, then locks that others have, then polls, then the one with most exits.
+    /// The system call whose result decides an exit outside the C library, by [`CallRank`]: a lock
+    /// that another has comes first, then polls, then the one whose answer made the normal run
+    /// leave, then the one with most exits.
     pub(crate) fn deciding_call(&self) -> Option<u32> {
         let mut best: Option<(CallRank, u32)> = None;
         for (step, exits) in &self.analysis.calls {
