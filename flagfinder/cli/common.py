@@ -7,6 +7,7 @@ import argparse
 import math
 import re
 import reprlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,6 +199,10 @@ class Parser(argparse.ArgumentParser):
         if options.get("action") == "append":
             options.setdefault("default", [])
         return super().add_argument(*names, **options)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse's, but that a stream takes nothing is heard."""
+        (file or sys.stderr).write(message)
 
     def needs(self, option: str, what: str, holds: Callable[[argparse.Namespace], bool]) -> None:
         """Refuses ``option``, which would do nothing, unless ``holds`` is true of the parsed

@@ -5,11 +5,11 @@ use std::fs;
 
 use flagfinder_linux::proc::link;
 
-use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
+use super::obstacle::{Debtor, End, Obstacle, Side, Weight, Who};
 use super::place::{is_on, Place, MOST_HOLDERS};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::served::{self, with, Side};
+use super::served::{self, of_side};
 use super::sockets::socket;
 use super::terminal;
 use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
@@ -126,7 +126,7 @@ fn programs_at(processes: &mut Processes, place: &Place, terminal: &str) -> Vec<
         let end = End::outside(RootKind::Input, "no process is seen that has it open");
         return place.ends(&what, end);
     }
-    with(Side::Programs, place.owed(&what, debtors))
+    of_side(Side::Programs, place.owed(&what, debtors))
 }
 
 /// A call on several descriptors ends by any of them.
@@ -360,7 +360,7 @@ fn alone(
         ),
     };
     match own {
-        Some(_) => with(Side::Own, place.ends(what, end)),
+        Some(_) => of_side(Side::Own, place.ends(what, end)),
         None => place.ends(what, end),
     }
 }

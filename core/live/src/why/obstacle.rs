@@ -4,7 +4,6 @@
 use flagfinder_code::Code;
 
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
-use super::served::Side;
 
 /// How much the end of a chain explains; of several ends the greatest wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +101,19 @@ impl Debtor {
             ..Debtor::seen(who, reason)
         }
     }
+}
+
+/// A channel of the waiting thread; sockets by the address that clients connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It takes connections there.
+    Listens(String),
+    /// A connection of which this is the local address.
+    Connected(String),
+    /// The programs of a terminal that this process shows.
+    Programs,
+    /// A channel of which this process alone has both ends.
+    Own,
 }
 
 /// One thing that a thread waits for; any of several may end a call.

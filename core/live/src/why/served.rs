@@ -2,24 +2,12 @@
 //! A server's side of connections: a call that takes new clients waits for whatever any of them
 //! asks next, and none of them owes it a request.
 
-use super::obstacle::{End, Obstacle, Weight};
+use super::obstacle::{End, Obstacle, Side, Weight};
 use super::report::{Node, RootKind};
 use super::way::{Chosen, Outcome};
 
-/// A channel of the waiting thread; sockets by the address that clients connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// It takes connections there.
-    Listens(String),
-    /// A connection of which this is the local address.
-    Connected(String),
-    /// The programs of a terminal that this process shows.
-    Programs,
-    /// A channel of which this process alone has both ends.
-    Own,
-}
-
-pub fn with(side: Side, found: Vec<Obstacle>) -> Vec<Obstacle> {
+/// The same obstacles, of a channel on that side.
+pub fn of_side(side: Side, found: Vec<Obstacle>) -> Vec<Obstacle> {
     let side = Some(side);
     let one = |obstacle| Obstacle {
         side: side.clone(),

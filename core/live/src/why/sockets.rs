@@ -4,11 +4,11 @@
 use flagfinder_waits::internet::{connection, OtherEnd};
 use flagfinder_waits::unix::{self, UnixEnd};
 
-use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
+use super::obstacle::{Debtor, End, Obstacle, Side, Weight, Who};
 use super::place::{Place, MOST_HOLDERS};
 use super::process::Processes;
 use super::report::RootKind;
-use super::served::{with, Side};
+use super::served::of_side;
 
 /// One for the socket of that inode.
 pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
@@ -19,7 +19,7 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
                 RootKind::Input,
                 format!("no new client has connected to {what}"),
             );
-            return with(Side::Listens(connection.local), place.ends(&what, end));
+            return of_side(Side::Listens(connection.local), place.ends(&what, end));
         }
         let found = match connection.end {
             OtherEnd::Socket(peer) => holders(processes, place, &what, peer, ""),
@@ -43,7 +43,7 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
                 place.ends(&what, End::outside(RootKind::Peer, text))
             }
         };
-        return with(Side::Connected(connection.local), found);
+        return of_side(Side::Connected(connection.local), found);
     }
     unix_socket(processes, place, inode)
 }
@@ -60,7 +60,7 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obst
             RootKind::Input,
             format!("no new client has connected to {what}"),
         );
-        return with(Side::Listens(what.clone()), place.ends(&what, end));
+        return of_side(Side::Listens(what.clone()), place.ends(&what, end));
     }
     let end = match unix::end(place.pid, inode) {
         Ok(end) => end,
@@ -72,7 +72,7 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obst
     match end {
         Some(UnixEnd::Socket(peer)) => {
             let found = holders(processes, place, &what, peer, "");
-            with(Side::Connected(what), found)
+            of_side(Side::Connected(what), found)
         }
         Some(UnixEnd::Pending(listener)) => {
             let reason = "has not accepted the connection: it ";
