@@ -26,7 +26,7 @@ pub fn obstacles(
     call: &str,
 ) -> Vec<Obstacle> {
     let Some(target) = link(pid, fd) else {
-        let end = End::unknown(format!("descriptor {fd} is not open"));
+        let end = End::unknown(format!("descriptor {fd} is not open at the moment"));
         return vec![Obstacle::ends(
             Kind::Call,
             format!("{call} on fd {fd}"),
