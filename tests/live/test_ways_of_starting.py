@@ -32,7 +32,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", in_turn(WAYS, turn=1, of=5))
+@pytest.mark.parametrize("way", in_turn(WAYS, turn=6, of=10))
 @pytest.mark.usefixtures("tracer")
 def test_the_flag_is_first_however_the_program_is_started(
     way: str, samples: Path, tmp_path: Path
