@@ -201,7 +201,7 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **options)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As argparse's, but that a stream takes nothing is heard."""
+        """As argparse's, but an error of the stream is raised."""
         (file or sys.stderr).write(message)
 
     def needs(self, option: str, what: str, holds: Callable[[argparse.Namespace], bool]) -> None:

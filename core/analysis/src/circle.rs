@@ -92,7 +92,7 @@ fn leads(window: &Window, dependence: &Dependence, from: u32, to: u32) -> bool {
             Some(step) if step == from => return true,
             Some(step) if step > from => {
                 let is_load = window.accesses(step).iter().any(|access| !access.write);
-                // What was put aside in memory is taken up again.
+                // A value that was stored is loaded again.
                 let goes_on = |input: Input| match is_load {
                     true => matches!(input, Input::Memory(_)),
                     false => input == Input::Value,

@@ -38,7 +38,7 @@ impl Builder<'_> {
                 continue;
             }
             let result = call.result.unwrap_or(0);
-            // Nobody is to answer that differently, unlike what is asked of what it makes.
+            // No loop waits for a descriptor to be made; it may wait for what comes to it.
             if result >= 0 && syscalls::makes_descriptor(call.number) {
                 continue;
             }

@@ -81,32 +81,17 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
 #[cfg(test)]
 mod tests {
     use super::super::obstacle::End;
-    use super::super::report::{Kind, Link, OwedBy, WaitsFor};
+    use super::super::report::Link;
     use super::*;
 
     fn node(tid: u32) -> Node {
-        Node {
-            pid: 1,
-            tid,
-            name: String::new(),
-        }
+        Node::thread(tid)
     }
 
     fn way(to: u32, known: Known, found: Chosen) -> Way {
         let link = Link {
-            waiter: node(1),
-            waits_for: WaitsFor {
-                kind: Kind::Lock,
-                name: "lock".into(),
-                address: None,
-            },
-            owed_by: Some(OwedBy {
-                node: node(to),
-                code: None,
-            }),
             known,
-            reason: String::new(),
-            stack: Vec::new(),
+            ..Link::of_lock(1, to)
         };
         Way::new(
             link,

@@ -252,7 +252,7 @@ fn asked(
         .and_then(|rest| rest.strip_prefix(" on fd "));
     let number = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
     match (call, number) {
-        // How a file is, or how long, says no disk; whoever is to change it is not seen.
+        // These calls wait for no disk. Who is to change the file is not known.
         ("fstat" | "newfstatat" | "lseek", Some(fd)) => {
             let path = flagfinder_linux::proc::link(pid, fd).unwrap_or_default();
             let what = format!("it asks again and again: {name}; the file is {path}");

@@ -142,6 +142,40 @@ impl WhyReport {
 }
 
 #[cfg(test)]
+impl Node {
+    /// A thread of process 1, without a name.
+    pub(super) fn thread(tid: u32) -> Node {
+        Node {
+            pid: 1,
+            tid,
+            name: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Link {
+    /// A thread of process 1 waits for a lock that another one holds.
+    pub(super) fn of_lock(waiter: u32, owed_by: u32) -> Link {
+        Link {
+            waiter: Node::thread(waiter),
+            waits_for: WaitsFor {
+                kind: Kind::Lock,
+                name: "lock".into(),
+                address: None,
+            },
+            owed_by: Some(OwedBy {
+                node: Node::thread(owed_by),
+                code: None,
+            }),
+            known: Known::Seen,
+            reason: String::new(),
+            stack: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -74,8 +74,7 @@ mod tests {
     fn node(pid: u32) -> Node {
         Node {
             pid,
-            tid: pid,
-            name: "one".into(),
+            ..Node::thread(pid)
         }
     }
 

@@ -173,39 +173,12 @@ fn circle(links: &[Link]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Kind, OwedBy, WaitsFor};
     use super::*;
-
-    fn node(tid: u32) -> Node {
-        Node {
-            pid: 1,
-            tid,
-            name: "app".into(),
-        }
-    }
-
-    fn link(waiter: u32, owed_by: u32) -> Link {
-        Link {
-            waiter: node(waiter),
-            waits_for: WaitsFor {
-                kind: Kind::Lock,
-                name: "mutex".into(),
-                address: None,
-            },
-            owed_by: Some(OwedBy {
-                node: node(owed_by),
-                code: None,
-            }),
-            known: Known::Seen,
-            reason: String::new(),
-            stack: Vec::new(),
-        }
-    }
 
     #[test]
     fn a_circle_names_its_threads_to_the_first_one_again() {
-        let two = circle(&[link(1, 2), link(2, 1)]);
+        let two = circle(&[Link::of_lock(1, 2), Link::of_lock(2, 1)]);
         assert_eq!(two, "thread 1 waits for thread 2, which waits for thread 1");
-        assert_eq!(circle(&[link(1, 1)]), "thread 1 waits for itself");
+        assert_eq!(circle(&[Link::of_lock(1, 1)]), "thread 1 waits for itself");
     }
 }
