@@ -16,7 +16,7 @@ from flagfinder.live.idleness import wait
 from flagfinder.live.tree import ask
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.errors import UsageError
-from flagfinder.shared.interruption import interruptible
+from flagfinder.shared.interruption import held_back, interruptible
 
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126
@@ -51,8 +51,31 @@ def guard(
     ends the guard. Raises UsageError when it can't be started.
     """
     family = Family()
+    # A signal that comes while the command is started waits until its end is taken care of.
+    with held_back() as let_in:
+        process = _started(command, let_in)
+        with interruptible():
+            try:
+                let_in()
+                because = wait(process, after, idle)
+                if because is None:
+                    status = process.wait()
+                    return 128 - status if status < 0 else status
+                # The command's own process is asked first, and also if it is one that waits to be
+                # reaped.
+                pids = tuple(dict.fromkeys((process.pid, *family.living())))
+                asked = ask(pids)
+                hung(Hang(pids, because, asked.reports, asked.notes))
+            finally:
+                if process.returncode is None:
+                    family.end(process)
+    return EXIT_HUNG
+
+
+def _started(command: Sequence[str], let_in: Callable[[], None]) -> subprocess.Popen[bytes]:
     try:
-        process = subprocess.Popen(command)
+        # This process has one thread, so that what runs between fork and exec can't block.
+        return subprocess.Popen(command, preexec_fn=let_in)  # noqa: PLW1509
     except OSError as error:
         failure = UsageError(
             "The command can't be started",
@@ -63,18 +86,3 @@ def guard(
             EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_CANNOT_START
         )
         raise failure from None
-    with interruptible():
-        try:
-            because = wait(process, after, idle)
-            if because is None:
-                status = process.wait()
-                return 128 - status if status < 0 else status
-            # The command's own process is asked first, and also if it is one that waits to be
-            # reaped.
-            pids = tuple(dict.fromkeys((process.pid, *family.living())))
-            asked = ask(pids)
-            hung(Hang(pids, because, asked.reports, asked.notes))
-        finally:
-            if process.returncode is None:
-                family.end(process)
-    return EXIT_HUNG
