@@ -10,12 +10,15 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
+from collections.abc import Callable
 
 RECORD = 736  # struct ff_watch_hit
 RECORDS = 1 << 12
 _STATE = 4096
 _FIRST = 2 * _STATE
 _BYTES = _FIRST + (RECORDS * RECORD + _STATE - 1) // _STATE * _STATE
+_LOOK = 0.002
 _NUMBER = struct.Struct("<Q")
 _SEQUENCE = 8
 _TAKEN, _READ, _LOST = _STATE, _STATE + 8, _STATE + 16
@@ -56,6 +59,19 @@ class Ring:
         if self._read != start:
             _NUMBER.pack_into(self._bytes, _READ, self._read)
         return b"".join(parts)
+
+    def wait(self, has_ended: Callable[[], bool], patience: float) -> tuple[bytes, bool]:
+        """Waits up to ``patience`` seconds for records. Also whether these are the last: the
+        process had ended before they were taken.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            is_over = has_ended()
+            records = self.take(is_over)
+            left = deadline - time.monotonic()
+            if records or is_over or left <= 0:
+                return records, is_over
+            time.sleep(min(left, _LOOK))
 
     def close(self) -> None:
         """May be called twice."""

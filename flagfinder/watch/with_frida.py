@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +33,6 @@ from flagfinder.watch.ring import Ring
 from flagfinder.watch.trapper import Word
 
 _SECONDS = 60.0
-_LOOK = 0.002
 _OTHERS = "--backend perf and --backend lldb watch running processes."
 _ERRORS: dict[str, type[FlagfinderError]] = {
     "permission": PermissionDeniedError,
@@ -70,6 +68,7 @@ class FridaProgram:
         self._channel, theirs = socket.socketpair()
         self._ring: Ring | None = None
         self._stopped = self._gone_on = False
+        self.over = False
         self.lost = 0
         self.notes: list[str] = []
         with theirs, handed_on(settings) as environment:
@@ -135,25 +134,17 @@ class FridaProgram:
             for line in self._lines:
                 self.notes.append(json.loads(line)["note"])
 
-    @property
-    def over(self) -> bool:
-        """See ``Trapper``."""
-        return self._stopped or self.process.poll() is not None
-
     def take(self, patience: float) -> bytes:
         """See ``Trapper``."""
+        if self.over:
+            return b""
         assert self._ring is not None
         if not self._gone_on:
             self._gone_on = True
             self._channel.sendall(b"\n")
-        deadline = time.monotonic() + patience
-        while not (records := self._ring.take(self.over)) and not self.over:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            time.sleep(min(left, _LOOK))
+        records, self.over = self._ring.wait(lambda: self.process.poll() is not None, patience)
         self.lost = self._ring.lost
-        return records or self._ring.take(self.over)
+        return records
 
     def stop(self) -> bytes:
         """See ``Trapper``. The program goes on, unwatched."""
@@ -162,7 +153,7 @@ class FridaProgram:
         self._channel.shutdown(socket.SHUT_WR)
         self._listener.join(_SECONDS)  # until the agent has taken its hooks away
         rest = self._ring.take(True)
-        self.lost, self._stopped = self._ring.lost, True
+        self.lost, self._stopped, self.over = self._ring.lost, True, True
         self._ring.close()
         return rest
 
