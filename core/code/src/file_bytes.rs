@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use flagfinder_files::open_regular;
+use flate2::{Decompress, FlushDecompress};
 use memmap2::Mmap;
 use object::{CompressionFormat, ObjectSection};
 
@@ -34,13 +35,19 @@ pub(crate) fn unpacked<'d>(section: &impl ObjectSection<'d>) -> Option<Cow<'d, [
     if packed.uncompressed_size > most.saturating_add(UNPACKED) {
         return None;
     }
-    // The crate `object` takes whatever zstd delivers, whatever the header announces.
-    if packed.format == CompressionFormat::Zstandard {
-        let bytes = packed.uncompressed_size as usize;
-        let whole = zstd::bulk::decompress(packed.data, bytes).ok()?;
-        return (whole.len() == bytes).then(|| whole.into());
-    }
-    packed.decompress().ok()
+    let bytes = packed.uncompressed_size as usize;
+    let whole = match packed.format {
+        CompressionFormat::Zlib => {
+            let mut whole = Vec::with_capacity(bytes);
+            Decompress::new(true)
+                .decompress_vec(packed.data, &mut whole, FlushDecompress::Finish)
+                .ok()?;
+            whole
+        }
+        CompressionFormat::Zstandard => zstd::bulk::decompress(packed.data, bytes).ok()?,
+        _ => return None,
+    };
+    (whole.len() == bytes).then(|| whole.into())
 }
 
 #[cfg(test)]
