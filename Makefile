@@ -25,13 +25,13 @@ STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version
 # chosen, with the same features.
 RUST_TESTS := --workspace --exclude flagfinder-fuzz --release --locked
 
-PYTEST := FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
+PYTEST := MAKEFLAGS= FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 # Each test has a time limit (pyproject.toml). These are for all of them, in seconds; pytest then
 # shows what ran until then.
 BESIDE_TEST := 2700
 ALONE_TEST := 1800
 
-.PHONY: demo check test test-static test-live soak fuzz lint lint-rust lint-others report test-rust setup tracer samples clean
+.PHONY: demo check test test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust lint-others report test-rust setup tracer samples clean
 
 demo: tracer
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh samples/demo/run.sh build/demo
@@ -42,12 +42,15 @@ check: test-rust $(STAMPS)/dev
 # Compiling needs no network, and installing the rest needs little of a CPU: they run side by side.
 test:
 	@$(MAKE) --no-print-directory -j2 $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/packages-lint
-	@$(MAKE) --no-print-directory test-static test-live
+	@$(MAKE) --no-print-directory test-static test-live-and-lint-rust
 
-# Linters of Python need one CPU and nothing that cargo builds: they run beside it. The tests need
-# the machine alone.
+# Linters of Python need one CPU and nothing that cargo builds: they run beside it.
 test-static: $(STAMPS)/dev $(STAMPS)/packages-lint
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint test-rust tracer
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-others test-rust tracer
+
+# Clippy takes what the tests leave of the CPUs.
+test-live-and-lint-rust:
+	@$(MAKE) --no-print-directory -j2 test-live lint-rust ASIDE="chrt --idle 0"
 
 # Most tests wait more than they compute: three files at a time. tests/sizes.py says which need the
 # machine alone.
@@ -77,7 +80,7 @@ lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
 
 lint-rust: $(STAMPS)/packages-lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --release --locked -- $(STRICT)
+	$(ASIDE) $(CARGO) clippy --quiet --workspace --all-targets --release --locked --target-dir target/lint -- $(STRICT)
 
 report:
 	python3 bench/report.py

@@ -203,6 +203,11 @@ impl Copies {
         Ok(copies)
     }
 
+    /// Whether the thread has a copy that does what it does.
+    pub fn stands_for(&self, tid: u32) -> bool {
+        self.fit.iter().any(|(fit, _)| *fit == tid)
+    }
+
     /// Threads that move each other are all looked at again at the same time, if any of them does
     /// not tell enough.
     fn drop_fit(&mut self, moved: u32) {

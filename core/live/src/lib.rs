@@ -8,6 +8,7 @@
 //! (`owed.rs`).
 
 mod chain;
+mod choice;
 mod comes_back;
 mod copied;
 mod dead;
@@ -36,6 +37,7 @@ mod poke;
 mod prove;
 mod report;
 mod sample;
+mod seen;
 mod service;
 mod sharers;
 mod spin;

@@ -8,17 +8,16 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_failure::Failure;
-use flagfinder_flags::{LoopKind, ThreadName, Verdict};
+use flagfinder_flags::LoopKind;
 use flagfinder_linux::proc::{program, Stat};
 use flagfinder_linux::syscalls;
 use flagfinder_step::{unable, unable_by};
-use serde_json::{json, Value};
+use serde_json::Value;
 
 use crate::chain;
-use crate::comes_back;
-use crate::helpers::{Copies, Helpers, Sleepers};
+use crate::choice::Choice;
+use crate::helpers::{Copies, Helpers};
 use crate::hot_call;
-use crate::look::look_at_tasks;
 use crate::machine;
 use crate::memory::{refused, Memory};
 use crate::nearly;
@@ -27,8 +26,9 @@ use crate::others::{Other, Others};
 use crate::owed;
 use crate::pick::{self, Told, Way};
 use crate::prove::prove;
-use crate::report::{Class, SpinReport, ThreadReport, Via};
+use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::{self, Activity};
+use crate::seen::Seen;
 use crate::service;
 use crate::wait::Describer;
 use flagfinder_waits::Owners;
@@ -92,98 +92,35 @@ pub fn spin(
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let read = || NamesInput::from_live(pid).map_err(|e| refused(pid, &e));
     let mut names = Names::new(read()?);
-    // The helpers are forks: they share what is read while there is nothing else to do.
-    let over = AtomicBool::new(false);
-    let activities = std::thread::scope(|scope| {
-        scope.spawn(|| names.warm(|| !over.load(Ordering::Relaxed)));
-        let activities = sample::sample(pid, SAMPLE);
-        over.store(true, Ordering::Relaxed);
-        activities
-    });
-    let activities = activities.map_err(|e| refused(pid, &e))?;
-    let mut threads: Vec<(Activity, Way)> = activities
-        .into_iter()
-        .map(|activity| {
-            let way = pick::way(&activity, &memory);
-            (activity, way)
-        })
-        .collect();
-    if let Some(unknown) = options
-        .threads
-        .iter()
-        .find(|tid| !threads.iter().any(|(a, _)| a.tid == **tid))
-    {
-        return Err(unable(
-            format!("Process {pid} has no thread {unknown}"),
-            "It may have ended",
-            format!("`ls /proc/{pid}/task` lists the threads"),
-        ));
-    }
-    let all = threads.clone();
-    if !options.threads.is_empty() {
-        threads.retain(|(a, _)| options.threads.contains(&a.tid));
-    }
-    let mut chosen = if options.threads.is_empty() {
-        pick::order(&threads, options.most)
-    } else {
-        // A thread that was asked for is stepped also when it seems to wait.
-        let touchable = |way: &Way| !matches!(way, Way::Untouchable(_) | Way::Waits);
-        let named = threads.iter().filter(|(_, way)| touchable(way));
-        named.map(|(a, _)| a.tid).collect()
-    };
+    let all = activities(pid, &memory, &names)?;
+    let mut choice = Choice::of(pid, all.clone(), &options.threads, options.most)?;
     told(&Progress {
-        threads: threads.len(),
-        stepped: chosen.clone(),
+        threads: choice.threads.len(),
+        stepped: choice.tids().to_vec(),
     });
     // Threads and their stacks may have moved since.
     names.renew(read()?);
-    let named = |tid: &u32| {
-        let name = threads.iter().find(|(a, _)| a.tid == *tid);
-        (*tid, name.map_or_else(String::new, |(a, _)| a.name.clone()))
-    };
-    let named: Vec<(u32, String)> = chosen.iter().map(named).collect();
     let copies = match options.in_place {
         true => Copies::default(),
-        false => Copies::look(pid, &named, options.budget, &names, &by_program)?,
+        false => Copies::look(pid, &choice.named(), options.budget, &names, &by_program)?,
     };
-    for (activity, way) in &mut threads {
-        if copies.failed.contains(&activity.tid) && pick::gets_nothing(activity) {
-            let why = "it is ready to run, and others have its processors";
-            *way = Way::Untouchable(why.into());
-            chosen.retain(|tid| *tid != activity.tid);
-        }
-    }
-    let is_fit = |tid: u32| copies.fit.iter().any(|(fit, _)| *fit == tid);
-    let mut of_program = chosen.clone();
-    of_program.retain(|tid| !options.in_place && by_program(*tid).is_some());
-    for (activity, way) in &mut threads {
-        if of_program.contains(&activity.tid) && !is_fit(activity.tid) {
-            let told = by_program(activity.tid).unwrap_or(Told::Known);
-            *way = Way::Told(told);
-            chosen.retain(|tid| *tid != activity.tid);
-        }
-    }
-    let to_step: Vec<(u32, String)> = named
-        .into_iter()
-        .filter(|(t, _)| !is_fit(*t) && chosen.contains(t))
-        .collect();
+    let of_program = choice.leave(&copies, |tid| match options.in_place {
+        true => None,
+        false => by_program(tid),
+    });
+    let to_step = choice.to_step(&copies);
     if !options.in_place && !to_step.is_empty() {
         names.renew(read()?);
     }
-    let sleepers = Sleepers::new(
-        pid,
-        threads.iter().map(|(a, way)| (a.tid, *way == Way::Waits)),
-    );
+    let sleepers = choice.sleepers();
     let mut helpers = Helpers::new(pid, &names, options.budget);
     helpers.start(&to_step)?;
+    let threads = choice.threads.iter();
     let mut describer = Describer {
         pid: Some(pid),
         memory: &memory,
         names: &names,
-        threads: threads
-            .iter()
-            .map(|(a, _)| (own_id(pid, a.tid), a.tid))
-            .collect(),
+        threads: threads.map(|(a, _)| (own_id(pid, a.tid), a.tid)).collect(),
         owners: Owners::default(),
     };
     let mut report = SpinReport {
@@ -196,93 +133,28 @@ pub fn spin(
         threads: Vec::new(),
         notes: Vec::new(),
     };
-    let mut described = 0;
-    for (activity, way) in &threads {
-        if chosen.contains(&activity.tid) {
-            continue;
-        }
-        described += 1;
-        if described > DESCRIBED {
-            continue;
-        }
-        report
-            .threads
-            .push(untouched(activity, way, &mut describer));
-    }
-    if described > DESCRIBED {
-        let more = described - DESCRIBED;
-        report.notes.push(format!(
-            "{more} more blocked threads are not shown; --thread TID shows one"
-        ));
-    }
+    describe(&choice, &mut describer, &mut report);
     // A thread that was asked for is looked at, and no other.
-    let late = match options.threads.is_empty() {
-        true => helpers.follow(&sleepers, options.most.saturating_sub(copies.fit.len()))?,
-        false => Vec::new(),
+    if let Some(room) = choice.room(copies.fit.len()) {
+        for tid in helpers.follow(&sleepers, room)? {
+            choice.took_over(tid);
+            report.threads.retain(|thread| thread.tid != tid);
+            report.notes.push(format!(
+                "thread {tid} began to run while others were held, and was stepped too"
+            ));
+        }
+    }
+    let uncopied = match options.in_place {
+        true => "no copy was asked for",
+        false => "it began to run while others were held",
     };
-    for tid in late {
-        report.threads.retain(|thread| thread.tid != tid);
-        report.notes.push(format!(
-            "thread {tid} began to run while others were held, and was stepped too"
-        ));
-        match threads.iter_mut().find(|(a, _)| a.tid == tid) {
-            Some((_, way)) => *way = Way::Hot,
-            None => threads.extend(sample::now(pid, tid).map(|a| (a, Way::Hot))),
+    let mut seen = Seen::of(&choice, &copies, helpers, uncopied, &memory);
+    seen.ask_tasks(pid, &names, &memory);
+    for (tid, finding) in &seen.findings {
+        if let Some((activity, way)) = choice.get(*tid) {
+            let thread = stepped(activity, way, finding, &mut describer);
+            report.threads.push(thread);
         }
-    }
-    let mut denied = None;
-    let mut parts = Vec::new();
-    let mut seen = Vec::new();
-    let in_place = helpers.results().map(|(tid, mut finding, window)| {
-        let (held, why) = copies.unfit.get(&tid).map_or_else(
-            || match options.in_place {
-                true => (0.0, "no copy was asked for"),
-                false => (0.0, "it began to run while others were held"),
-            },
-            |(held, why)| (*held, why.as_str()),
-        );
-        finding["via"] = json!(Via::InPlace);
-        finding["via_reason"] = json!(why);
-        let held = held + finding["pause_ms"].as_f64().unwrap_or(0.0);
-        finding["pause_ms"] = json!((held * 100.0).round() / 100.0);
-        (tid, finding, window)
-    });
-    let in_copies = copies
-        .fit
-        .iter()
-        .map(|(tid, finding)| (*tid, finding.clone(), None));
-    for (tid, mut finding, window) in in_copies.chain(in_place) {
-        let Some((activity, way)) = threads.iter().find(|(a, _)| a.tid == tid) else {
-            continue;
-        };
-        if finding["denied"].as_bool() == Some(true) {
-            denied = denied.or(Some(tid));
-        }
-        if *way == Way::Hot && finding["via"] == json!(Via::InPlace) {
-            comes_back::tell(&mut finding, &memory);
-        }
-        let name = activity.name.clone();
-        parts.extend(window.map(|window| (ThreadName { tid, name }, window)));
-        seen.push((activity, way, finding));
-    }
-    // A thread that could not be stepped has no verdict.
-    let no_flag = |verdict: &Value| verdict.is_null() || *verdict == json!(Verdict::NoFlag);
-    if seen
-        .iter()
-        .all(|(.., finding)| no_flag(&finding["report"]["verdict"]))
-    {
-        let of_task = look_at_tasks(pid, parts, &names, &memory);
-        let tid = of_task
-            .as_ref()
-            .and_then(|report| Some(report.threads.spin.as_ref()?.tid));
-        if let Some((.., finding)) = seen.iter_mut().find(|(a, ..)| Some(a.tid) == tid) {
-            finding["report"] = json!(of_task);
-        }
-    }
-    for (activity, way, finding) in &seen {
-        report
-            .threads
-            .push(stepped(activity, way, finding, &mut describer));
     }
     let others = others(&report.threads, &all);
     let mut time = options.copies;
@@ -302,28 +174,61 @@ pub fn spin(
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
     }
     let any = report.threads.iter().any(|t| t.steps > 0);
-    if let Some(tid) = denied.filter(|_| !any) {
+    if let Some(tid) = seen.denied().filter(|_| !any) {
         let error = std::io::Error::from_raw_os_error(libc::EPERM);
         return Err(unable_by(format!("Thread {tid} cannot be traced"), &error));
     }
+    arrange(&mut report, choice.left_out());
+    Ok(report)
+}
+
+/// What each thread does, and whether it may be looked at. Files with names are read meanwhile:
+/// the helpers are forks, and share what was read.
+fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity, Way)>, Failure> {
+    let over = AtomicBool::new(false);
+    let activities = std::thread::scope(|scope| {
+        scope.spawn(|| names.warm(|| !over.load(Ordering::Relaxed)));
+        let activities = sample::sample(pid, SAMPLE);
+        over.store(true, Ordering::Relaxed);
+        activities
+    });
+    let activities = activities.map_err(|e| refused(pid, &e))?.into_iter();
+    let with_ways = activities.map(|activity| {
+        let way = pick::way(&activity, memory);
+        (activity, way)
+    });
+    Ok(with_ways.collect())
+}
+
+/// Adds the threads that are not looked at.
+fn describe(choice: &Choice, describer: &mut Describer, report: &mut SpinReport) {
+    let is_left = |(activity, _): &&(Activity, Way)| !choice.tids().contains(&activity.tid);
+    let left: Vec<&(Activity, Way)> = choice.threads.iter().filter(is_left).collect();
+    for (activity, way) in left.iter().take(DESCRIBED) {
+        report.threads.push(untouched(activity, way, describer));
+    }
+    if left.len() > DESCRIBED {
+        let more = left.len() - DESCRIBED;
+        report.notes.push(format!(
+            "{more} more blocked threads are not shown; --thread TID shows one"
+        ));
+    }
+}
+
+/// The threads that tell most come first, with those that wait for them; `left_out` more repeat
+/// something and were not looked at.
+fn arrange(report: &mut SpinReport, left_out: usize) {
     report.threads.iter_mut().for_each(service::leave);
     order::sort(&mut report.threads);
     let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
     let fixed = report.threads.iter().take_while(|t| tells(t)).count();
     let chains = chain::sort(&mut report.threads, fixed);
     report.notes.extend(chains);
-    if chosen.len() == options.most && options.threads.is_empty() {
-        let repeat = threads
-            .iter()
-            .filter(|(_, w)| matches!(w, Way::Hot | Way::Repeats));
-        let left = repeat.count() - chosen.len();
-        if left > 0 {
-            report.notes.push(format!(
-                "{left} more threads repeat something and were not stepped; --thread TID steps one"
-            ));
-        }
+    if left_out > 0 {
+        report.notes.push(format!(
+            "{left_out} more threads repeat something and were not stepped; --thread TID steps one"
+        ));
     }
-    Ok(report)
 }
 
 /// The threads that may be copied, those that were described first, and why another one may not.

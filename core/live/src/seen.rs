@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+//! What was seen of the threads that were looked at: in their copies, or in place.
+
+use flagfinder_code::Names;
+use flagfinder_flags::{ThreadName, Verdict};
+use flagfinder_machine::Window;
+use serde_json::{json, Value};
+
+use crate::choice::Choice;
+use crate::comes_back;
+use crate::helpers::{Copies, Helpers};
+use crate::look::look_at_tasks;
+use crate::memory::Memory;
+use crate::pick::Way;
+use crate::report::Via;
+
+/// What was seen, thread by thread.
+pub(crate) struct Seen {
+    pub findings: Vec<(u32, Value)>,
+    /// What was seen in place, where it may be part of a task that goes from thread to thread.
+    parts: Vec<(ThreadName, Window)>,
+}
+
+impl Seen {
+    /// Waits for the helpers. `uncopied` is why a thread was seen in place that had no copy.
+    pub fn of(
+        choice: &Choice,
+        copies: &Copies,
+        helpers: Helpers,
+        uncopied: &str,
+        memory: &Memory,
+    ) -> Seen {
+        let mut seen = Seen {
+            findings: Vec::new(),
+            parts: Vec::new(),
+        };
+        let fit = copies.fit.iter();
+        seen.findings
+            .extend(fit.filter(|(tid, _)| choice.get(*tid).is_some()).cloned());
+        for (tid, mut finding, window) in helpers.results() {
+            let Some((activity, way)) = choice.get(tid) else {
+                continue;
+            };
+            let unfit = copies.unfit.get(&tid);
+            let (held, why) = unfit.map_or((0.0, uncopied), |(held, why)| (*held, why.as_str()));
+            finding["via"] = json!(Via::InPlace);
+            finding["via_reason"] = json!(why);
+            let held = held + finding["pause_ms"].as_f64().unwrap_or(0.0);
+            finding["pause_ms"] = json!((held * 100.0).round() / 100.0);
+            if *way == Way::Hot {
+                comes_back::tell(&mut finding, memory);
+            }
+            let name = activity.name.clone();
+            seen.parts
+                .extend(window.map(|window| (ThreadName { tid, name }, window)));
+            seen.findings.push((tid, finding));
+        }
+        seen
+    }
+
+    /// The first thread that could not be stepped, as the system does not permit it.
+    pub fn denied(&self) -> Option<u32> {
+        let mut findings = self.findings.iter();
+        let denied = findings.find(|(_, finding)| finding["denied"] == json!(true));
+        denied.map(|(tid, _)| *tid)
+    }
+
+    /// Where no thread has a flag, a task that goes from thread to thread may have one.
+    pub fn ask_tasks(&mut self, pid: u32, names: &Names, memory: &Memory) {
+        // A thread that could not be stepped has no verdict.
+        let no_flag = |verdict: &Value| verdict.is_null() || *verdict == json!(Verdict::NoFlag);
+        let mut findings = self.findings.iter();
+        if !findings.all(|(_, finding)| no_flag(&finding["report"]["verdict"])) {
+            return;
+        }
+        let of_task = look_at_tasks(pid, std::mem::take(&mut self.parts), names, memory);
+        let spin = of_task
+            .as_ref()
+            .and_then(|report| report.threads.spin.as_ref());
+        let Some(tid) = spin.map(|spin| spin.tid) else {
+            return;
+        };
+        if let Some((_, finding)) = self.findings.iter_mut().find(|(of, _)| *of == tid) {
+            finding["report"] = json!(of_task);
+        }
+    }
+}
