@@ -12,6 +12,7 @@ mod counterpart;
 mod deciding_call;
 mod endless;
 mod evidence;
+mod exit_bonus;
 mod exit_depths;
 mod find;
 mod finder;

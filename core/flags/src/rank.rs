@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //! Which candidate is the flag: structure first, then who writes it.
 
-use flagfinder_analysis::condition::Condition;
 use flagfinder_analysis::{Analysis, Candidate};
 use flagfinder_code::{DataHome, DataKind, Names};
 use flagfinder_machine::Window;
 
 use crate::evidence::Outside;
+use crate::exit_bonus::exit_bonus;
 use crate::exit_depths::{usable, ExitDepths, GUARDS};
 use crate::report::Own;
 
@@ -71,9 +71,16 @@ pub fn rank(
     tid: u32,
     outside: &Outside,
 ) -> Vec<Ranked> {
-    let depths = ExitDepths::new(window, analysis, names, tid);
+    let ranker = Ranker {
+        window,
+        analysis,
+        names,
+        tid,
+        outside,
+        depths: &ExitDepths::new(window, analysis, names, tid),
+    };
     let mut ranked: Vec<Ranked> = (0..analysis.candidates.len())
-        .filter_map(|index| one(window, analysis, names, tid, outside, &depths, index))
+        .filter_map(|index| ranker.one(index))
         .collect();
     ranked.sort_by(|a, b| {
         b.weight
@@ -102,113 +109,198 @@ fn doubt_alike(ranked: &mut [Ranked]) {
     }
 }
 
-fn one(
-    window: &Window,
-    analysis: &Analysis,
-    names: &Names,
+/// All that a word is judged by.
+#[derive(Clone, Copy)]
+struct Ranker<'a> {
+    window: &'a Window,
+    analysis: &'a Analysis,
+    names: &'a Names,
     tid: u32,
-    outside: &Outside,
-    depths: &ExitDepths,
-    index: usize,
-) -> Option<Ranked> {
-    let candidate = &analysis.candidates[index];
-    if !usable(candidate, names, tid) {
-        return None;
-    }
-    let mut scale = Scale {
-        score: 0.5,
-        evidence: Vec::new(),
-    };
-    let rounds = analysis.spin.starts.len() as u32 - 1;
-    let part = f64::from(candidate.rounds) / f64::from(rounds.max(1));
-    if part >= 0.9 {
-        scale.evidence.push(format!(
-            "read at the same address in {} of {rounds} iterations",
-            candidate.rounds
-        ));
-    } else {
-        scale.add(
-            -0.25 * (1.0 - part),
-            format!("read in only {} of {rounds} iterations", candidate.rounds),
-        );
-    }
-    if !candidate.steady {
-        scale.add(-0.3, "its value changes while the loop goes on");
-    }
-    // The exit that speaks most for the word, of all exits that it decides.
-    let (exit, bonus, why, mut own) = candidate
-        .exits
-        .iter()
-        .map(|&exit| {
-            let (bonus, why, own) = exit_bonus(window, analysis, depths, outside, candidate, exit);
-            (exit, bonus, why, own)
+    outside: &'a Outside,
+    depths: &'a ExitDepths,
+}
+
+impl Ranker<'_> {
+    fn one(&self, index: usize) -> Option<Ranked> {
+        let Ranker {
+            analysis,
+            names,
+            tid,
+            outside,
+            ..
+        } = *self;
+        let candidate = &analysis.candidates[index];
+        if !usable(candidate, names, tid) {
+            return None;
+        }
+        let mut scale = Scale {
+            score: 0.5,
+            evidence: Vec::new(),
+        };
+        let part = self.rounds(candidate, &mut scale);
+        let (exit, own) = self.exit(candidate, &mut scale)?;
+        place(candidate, names, tid, &mut scale);
+        let own = self.owner(candidate, own, &mut scale);
+        self.site(candidate, &mut scale);
+        if is_pointer(candidate, names) {
+            self.pointer(candidate, exit, &mut scale);
+        }
+        outside.judge(candidate, &mut |by, why| scale.add(by, why));
+        self.work(&mut scale);
+        if self.is_limited(candidate, exit, part, &mut scale) {
+            scale.score = scale.score.min(MERE_BOUND);
+        }
+        let most = match (analysis.interprets, outside.live) {
+            (false, _) => CERTAIN,
+            (true, false) => INTERPRETER,
+            (true, true) => INTERPRETER_ALONE,
+        };
+        Some(Ranked {
+            candidate: index,
+            score: scale.score.clamp(0.0, most),
+            weight: scale.score,
+            exit,
+            evidence: scale.evidence,
+            own,
         })
-        .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
-    scale.score += bonus;
-    scale.evidence.extend(why);
-    // It is read together with its type.
-    if outside.live && analysis.is_compared(candidate) {
-        own = None;
     }
-    let bounds = |&other: &usize| analysis.exits[other].induction;
-    let is_bound = candidate.is_bound || candidate.exits.iter().any(bounds);
-    if !analysis.exits[exit].induction && is_bound {
-        scale.add(-0.25, "it bounds a count elsewhere in the loop");
-    }
-    place(candidate, names, tid, &mut scale);
-    if analysis.generated.is_context(candidate.address) {
-        let why = "it lies in the thread's state, to which generated code has a pointer";
-        scale.add(-0.2, why);
-        own = Some(Own::State);
-    }
-    if analysis.interpreted.holds(candidate.address) {
-        let why = "it lies with what tells the interpreter what to do next: the program's code";
-        scale.add(-0.3, why);
-        own = Some(Own::Code);
-    } else if !analysis.generated.holds_loop && analysis.interpreted.is_near(candidate.address) {
-        own = Some(Own::Code);
-    }
-    if outside.shared.contains(&candidate.address) {
-        let why = "its object is a constant of the program, too: it is copied when it is written";
-        scale.add(-0.1, why);
-        own = own.or(Some(Own::Shared));
-    }
-    let is_module = analysis.interprets && !analysis.generated.holds_loop;
-    if outside.live && is_module && is_compared_with_something_new(analysis, candidate) {
-        let why = "the loop compares it with what it has just made: more likely a constant";
-        scale.add(-0.2, why);
-        own = Some(Own::Code);
-    }
-    if candidate.kind == DataKind::Code {
-        let read = &window.code(candidate.step).instruction;
-        if read.is_ip_rel_memory_operand() {
-            let why = "it lies with the code that reads it: a constant of that code";
-            scale.add(-0.3, why);
+
+    /// In how many rounds the word is read, and whether it keeps its value. Returns their share.
+    fn rounds(&self, candidate: &Candidate, scale: &mut Scale) -> f64 {
+        let Ranker { analysis, .. } = *self;
+        let rounds = analysis.spin.starts.len() as u32 - 1;
+        let part = f64::from(candidate.rounds) / f64::from(rounds.max(1));
+        if part >= 0.9 {
+            scale.evidence.push(format!(
+                "read at the same address in {} of {rounds} iterations",
+                candidate.rounds
+            ));
         } else {
-            scale.add(-0.05, "it lies in executable memory");
+            scale.add(
+                -0.25 * (1.0 - part),
+                format!("read in only {} of {rounds} iterations", candidate.rounds),
+            );
+        }
+        if !candidate.steady {
+            scale.add(-0.3, "its value changes while the loop goes on");
+        }
+        part
+    }
+
+    /// The exit that speaks most for the word, and whether its test shows a machine's own word.
+    fn exit(&self, candidate: &Candidate, scale: &mut Scale) -> Option<(usize, Option<Own>)> {
+        let Ranker {
+            window,
+            analysis,
+            outside,
+            depths,
+            ..
+        } = *self;
+        // The exit that speaks most for the word, of all exits that it decides.
+        let (exit, bonus, why, mut own) = candidate
+            .exits
+            .iter()
+            .map(|&exit| {
+                let (bonus, why, own) =
+                    exit_bonus(window, analysis, depths, outside, candidate, exit);
+                (exit, bonus, why, own)
+            })
+            .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+        scale.score += bonus;
+        scale.evidence.extend(why);
+        // It is read together with its type.
+        if outside.live && analysis.is_compared(candidate) {
+            own = None;
+        }
+        let bounds = |&other: &usize| analysis.exits[other].induction;
+        let is_bound = candidate.is_bound || candidate.exits.iter().any(bounds);
+        if !analysis.exits[exit].induction && is_bound {
+            scale.add(-0.25, "it bounds a count elsewhere in the loop");
+        }
+        Some((exit, own))
+    }
+
+    /// Whether a virtual machine has the word for itself.
+    fn owner(&self, candidate: &Candidate, mut own: Option<Own>, scale: &mut Scale) -> Option<Own> {
+        let Ranker {
+            analysis, outside, ..
+        } = *self;
+        if analysis.generated.is_context(candidate.address) {
+            let why = "it lies in the thread's state, to which generated code has a pointer";
+            scale.add(-0.2, why);
+            own = Some(Own::State);
+        }
+        if analysis.interpreted.holds(candidate.address) {
+            let why = "it lies with what tells the interpreter what to do next: the program's code";
+            scale.add(-0.3, why);
+            own = Some(Own::Code);
+        } else if !analysis.generated.holds_loop && analysis.interpreted.is_near(candidate.address)
+        {
+            own = Some(Own::Code);
+        }
+        if outside.shared.contains(&candidate.address) {
+            let why =
+                "its object is a constant of the program, too: it is copied when it is written";
+            scale.add(-0.1, why);
+            own = own.or(Some(Own::Shared));
+        }
+        let is_module = analysis.interprets && !analysis.generated.holds_loop;
+        if outside.live && is_module && is_compared_with_something_new(analysis, candidate) {
+            let why = "the loop compares it with what it has just made: more likely a constant";
+            scale.add(-0.2, why);
+            own = Some(Own::Code);
+        }
+        own
+    }
+
+    /// The code that reads the word.
+    fn site(&self, candidate: &Candidate, scale: &mut Scale) {
+        let Ranker {
+            window,
+            analysis,
+            outside,
+            depths,
+            ..
+        } = *self;
+        if candidate.kind == DataKind::Code {
+            let read = &window.code(candidate.step).instruction;
+            if read.is_ip_rel_memory_operand() {
+                let why = "it lies with the code that reads it: a constant of that code";
+                scale.add(-0.3, why);
+            } else {
+                scale.add(-0.05, "it lies in executable memory");
+            }
+        }
+        let asked_by = |&exit: &usize| depths.own[exit];
+        if analysis.generated.holds_loop
+            && candidate.kind == DataKind::Global
+            && candidate.exits.iter().any(asked_by)
+        {
+            let why = "generated code asks a word of a module: more likely its machine's";
+            scale.add(-0.08, why);
+        }
+        let is_idle = |&exit: &usize| depths.idle[exit];
+        if outside.live && candidate.exits.iter().all(is_idle) {
+            let why = "it is tested within a call whose result the loop does not use";
+            scale.add(-0.12, why);
+        }
+        if candidate.of_page {
+            let why =
+                "found by clearing the low bits of an object's address: a memory manager's word";
+            scale.add(-0.2, why);
         }
     }
-    let asked_by = |&exit: &usize| depths.own[exit];
-    if analysis.generated.holds_loop
-        && candidate.kind == DataKind::Global
-        && candidate.exits.iter().any(asked_by)
-    {
-        let why = "generated code asks a word of a module: more likely its machine's";
-        scale.add(-0.08, why);
-    }
-    let is_idle = |&exit: &usize| depths.idle[exit];
-    if outside.live && candidate.exits.iter().all(is_idle) {
-        let why = "it is tested within a call whose result the loop does not use";
-        scale.add(-0.12, why);
-    }
-    if candidate.of_page {
-        let why = "found by clearing the low bits of an object's address: a memory manager's word";
-        scale.add(-0.2, why);
-    }
-    let test = analysis.conditions[exit].as_ref();
-    if is_pointer(candidate, names) {
-        // A word that holds an address: if it is itself compared with another one (the ends of a
-        // queue), it is tested; else it mostly leads to the tested word.
+
+    /// A word that holds an address: if it is itself compared with another one (the ends of a
+    /// queue), it is tested; else it mostly leads to the tested word.
+    fn pointer(&self, candidate: &Candidate, exit: usize, scale: &mut Scale) {
+        let Ranker {
+            analysis,
+            names,
+            outside,
+            ..
+        } = *self;
+        let test = analysis.conditions[exit].as_ref();
         let compared = test.is_some_and(|test| {
             test.mentions(candidate.address, candidate.bytes) && !test.tests_for_zero()
         });
@@ -234,53 +326,58 @@ fn one(
             scale.add(-0.2, why);
         }
     }
-    outside.judge(candidate, &mut |by, why| scale.add(by, why));
-    if analysis.work {
-        scale.add(-0.15, "the loop also writes new data: it does work");
+
+    /// What else the loop does.
+    fn work(&self, scale: &mut Scale) {
+        let Ranker {
+            analysis,
+            outside,
+            depths,
+            ..
+        } = *self;
+        if analysis.work {
+            scale.add(-0.15, "the loop also writes new data: it does work");
+        }
+        let any_part = analysis.work || analysis.of_task || depths.schedules;
+        if outside.live && any_part && analysis.spin.iterations < FEW {
+            scale.add(-0.1, "only few iterations were seen");
+        }
     }
-    let any_part = analysis.work || analysis.of_task || depths.schedules;
-    if outside.live && any_part && analysis.spin.iterations < FEW {
-        scale.add(-0.1, "only few iterations were seen");
+
+    /// Whether the word scores no more than a bound, whatever else speaks for it.
+    fn is_limited(&self, candidate: &Candidate, exit: usize, part: f64, scale: &mut Scale) -> bool {
+        let Ranker {
+            window,
+            analysis,
+            outside,
+            depths,
+            ..
+        } = *self;
+        // The bound towards which a loop counts, and the end of a loop that moves data, are no flags,
+        // whatever else speaks for them, unless another thread sets them.
+        let progress = &analysis.progress;
+        // A scheduler in user space sleeps and changes from task to task; a task shows by itself what
+        // it tests.
+        let of_task = depths.schedules && !depths.runtime[exit];
+        let otherwise = outside.live && !progress.repeats && !of_task;
+        let is_woken = progress.is_woken && !of_task;
+        let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
+        // A word that others change between the reads is data if the loop also writes new data, or
+        // reads elsewhere in most iterations, as in the slots of a queue.
+        let is_data = !candidate.steady && (analysis.work || part < 0.5);
+        let passed = candidate.passed && part < 0.5;
+        if passed {
+            let why = "the loop asks another word, with another value, in most iterations";
+            scale.add(0.0, why);
+        }
+        let beside = is_beside(window, analysis, outside, candidate);
+        if beside {
+            let why = "the normal run left by a word that the thread itself moves on, not by this";
+            scale.add(0.0, why);
+        }
+        let unwritten = !outside.is_written_by_others(candidate);
+        is_data || passed || beside || (progresses || otherwise) && unwritten
     }
-    // The bound towards which a loop counts, and the end of a loop that moves data, are no flags,
-    // whatever else speaks for them, unless another thread sets them.
-    let progress = &analysis.progress;
-    // A scheduler in user space sleeps and changes from task to task; a task shows by itself what
-    // it tests.
-    let of_task = depths.schedules && !depths.runtime[exit];
-    let otherwise = outside.live && !progress.repeats && !of_task;
-    let is_woken = progress.is_woken && !of_task;
-    let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
-    // A word that others change between the reads is data if the loop also writes new data, or
-    // reads elsewhere in most iterations, as in the slots of a queue.
-    let is_data = !candidate.steady && (analysis.work || part < 0.5);
-    let passed = candidate.passed && part < 0.5;
-    if passed {
-        let why = "the loop asks another word, with another value, in most iterations";
-        scale.add(0.0, why);
-    }
-    let beside = is_beside(window, analysis, outside, candidate);
-    if beside {
-        let why = "the normal run left by a word that the thread itself moves on, not by this";
-        scale.add(0.0, why);
-    }
-    let unwritten = !outside.is_written_by_others(candidate);
-    if is_data || passed || beside || (progresses || otherwise) && unwritten {
-        scale.score = scale.score.min(MERE_BOUND);
-    }
-    let most = match (analysis.interprets, outside.live) {
-        (false, _) => CERTAIN,
-        (true, false) => INTERPRETER,
-        (true, true) => INTERPRETER_ALONE,
-    };
-    Some(Ranked {
-        candidate: index,
-        score: scale.score.clamp(0.0, most),
-        weight: scale.score,
-        exit,
-        evidence: scale.evidence,
-        own,
-    })
 }
 
 /// Is the word only compared with what the loop makes anew?
@@ -308,104 +405,6 @@ fn is_beside(
     let mut leaving = (0..analysis.exits.len()).filter(leaves).peekable();
     let comes = |exit: usize| analysis.exits[exit].induction || analysis.passing[exit];
     leaving.peek().is_some() && leaving.all(|exit| comes(exit) && !candidate.exits.contains(&exit))
-}
-
-fn exit_bonus(
-    window: &Window,
-    analysis: &Analysis,
-    depths: &ExitDepths,
-    outside: &Outside,
-    candidate: &Candidate,
-    index: usize,
-) -> (f64, Vec<String>, Option<Own>) {
-    let exit = &analysis.exits[index];
-    let mut why = Vec::new();
-    let mut own = None;
-    let mut bonus = 0.0;
-    let mentioned = analysis.conditions[index]
-        .as_ref()
-        .is_some_and(|c| c.mentions(candidate.address, candidate.bytes));
-    if mentioned {
-        bonus += 0.15;
-        why.push("the exit branch compares it directly".into());
-    }
-    let held = candidate.value.is_some_and(|now| {
-        let test = analysis.conditions[index].as_ref();
-        test.is_some_and(|c| c.is_held_by_others(candidate.address, candidate.bytes * 8, now))
-    });
-    if mentioned && held {
-        bonus -= 0.25;
-        why.push("the others keep the branch as it is, whatever this one holds".into());
-    }
-    let test = analysis.conditions[index].as_ref().filter(|_| mentioned);
-    let now = candidate.value.unwrap_or(u64::MAX);
-    let owed =
-        test.is_some_and(|c| c.is_owed_by_others(candidate.address, candidate.bytes * 8, now));
-    if owed {
-        bonus -= 0.12;
-        why.push("zero already, it would have to become negative: others owe the change".into());
-    }
-    if candidate.followed && test.is_some_and(Condition::leaves_at_zero) {
-        bonus -= 0.15;
-        why.push("the loop reads what it points to: a check for null".into());
-    }
-    let checked = analysis.conditions[index]
-        .as_ref()
-        .is_some_and(|c| c.checks_for_one_value());
-    if mentioned && checked && !candidate.atomic {
-        // Generated code tests the types of objects in the same way.
-        let of_type = analysis.generated.is_at(window, exit.step);
-        bonus -= if of_type { 0.1 } else { 0.04 };
-        why.push("it is compared with the value it has: more likely a check".into());
-        own = Some(Own::Check);
-    }
-    let kinds = test.is_some_and(Condition::asks_for_bits_or_bounds);
-    if kinds && outside.live && analysis.is_of_machine() {
-        bonus -= 0.1;
-        why.push("a virtual machine's loop asks for bits of it, or for bounds: a check".into());
-        own = Some(Own::Bits);
-    }
-    let both = analysis.conditions[index].as_ref().is_some_and(|c| {
-        let side = |side: &flagfinder_analysis::expression::Expression| {
-            side.mentions(candidate.address, candidate.bytes)
-        };
-        side(&c.left) && side(&c.right)
-    });
-    if both {
-        bonus -= 0.05;
-        why.push("it stands on both sides of the comparison: a mask or a bound".into());
-    }
-    if exit.induction {
-        bonus -= 0.3;
-        why.push(
-            "it is compared with something the loop itself changes (a counter, a bound)".into(),
-        );
-    }
-    // A lock for which the C library itself waits counts like one of the program's own.
-    let waits = depths.library_waits && !outside.of_runtime.contains(&candidate.address);
-    if depths.runtime[index] && !waits {
-        bonus -= 0.25;
-        why.push("the exit lies in the C library or language runtime".into());
-    }
-    if outside.live && depths.is_of_library(candidate) {
-        bonus -= 0.1;
-        why.push("the exit lies in a library, while the program itself tests other words".into());
-    }
-    bonus -= 0.04 * f64::from(depths.depth[index].min(5));
-    // If many words enter a slice, it says little about each.
-    let sources = exit.words as f64;
-    bonus -= 0.02 * (sources - 2.0).clamp(0.0, 10.0);
-    if exit.ends_scan {
-        bonus -= 0.1;
-        why.push("a scan ends at it in every iteration".into());
-    } else if let Some((by, reason)) = outside.exit(window.pc(exit.step)) {
-        bonus += by;
-        why.push(reason);
-    } else if depths.guard[index] {
-        bonus -= 0.2;
-        why.push("generated code tests types and bounds like this, and several words here".into());
-    }
-    (bonus, why, own)
 }
 
 fn place(candidate: &Candidate, names: &Names, tid: u32, scale: &mut Scale) {
