@@ -132,8 +132,8 @@ class Seconds:
 
 @dataclass(frozen=True)
 class ProcessId(Number):
-    """The id of a process. A thread's id is refused: /proc shows a process at that number, too, of
-    which half of the files are those of the thread.
+    """The id of a process that lives. A thread's id is refused: /proc shows a process at that
+    number, too, of which half of the files are those of the thread.
     """
 
     def __call__(self, text: str) -> int | None:
@@ -143,20 +143,27 @@ class ProcessId(Number):
             named = re.fullmatch(r"[A-Za-z][\w.-]*", text, re.ASCII)
             found = f"; `pgrep {text}` finds ids by name" if named else ""
             raise argparse.ArgumentTypeError(f"{error}{found}") from None
-        process = _process_of(pid)
-        if process not in (None, pid):
+        status = _status_of(pid)
+        process, parent = status.get("Tgid"), status.get("PPid")
+        if process not in (None, str(pid)):
             raise argparse.ArgumentTypeError(f"{pid} is a thread of process {process}; name that")
+        # The others of its threads may live on.
+        if status.get("State", "").startswith("Z") and status.get("Threads") == "1":
+            raise argparse.ArgumentTypeError(
+                f"process {pid} has ended; its parent, process {parent}, has not asked for its "
+                "exit status"
+            )
         return pid
 
 
-def _process_of(tid: int | None) -> int | None:
-    """The process of a thread; None where there is none."""
+def _status_of(tid: int | None) -> dict[str, str]:
+    """What /proc/TID/status says; nothing where there is no such thread."""
     try:
-        status = Path(f"/proc/{tid}/status").read_bytes()
+        lines = Path(f"/proc/{tid}/status").read_text(errors="replace").splitlines()
     except OSError:
-        return None
-    found = re.search(rb"^Tgid:\s*(\d+)", status, re.MULTILINE)
-    return int(found[1]) if found else None
+        return {}
+    fields = (line.partition(":") for line in lines)
+    return {name: value.strip() for name, _, value in fields}
 
 
 COUNT = Number("number", 1, 2**31 - 1, "N")

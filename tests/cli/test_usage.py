@@ -75,7 +75,12 @@ def test_usage_errors(words: list[str]) -> None:
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("words", ["spin", "why", "poke", "watch", "events record -o x --pid"])
+each_verb = pytest.mark.parametrize(
+    "words", ["spin", "why", "poke", "watch", "events record -o x --pid"]
+)
+
+
+@each_verb
 def test_a_thread_s_id_is_refused_and_its_process_named(words: str) -> None:
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
@@ -87,6 +92,15 @@ def test_a_thread_s_id_is_refused_and_its_process_named(words: str) -> None:
         thread.join()
     assert done.returncode == 2
     assert_four_parts(done.stderr, f"{thread.native_id} is a thread of process {os.getpid()}")
+
+
+@each_verb
+def test_a_process_that_has_ended_is_refused_and_its_parent_named(words: str) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        done = flagfinder(*words.split(), ended.pid)
+    assert done.returncode == 2
+    assert_four_parts(done.stderr, f"its parent, process {os.getpid()}, has not asked for")
 
 
 def test_a_name_in_place_of_a_process_id_is_looked_up_by_pgrep() -> None:
