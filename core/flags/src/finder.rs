@@ -51,37 +51,11 @@ pub fn report(
     };
     builder.explain_loop();
     let best = ranked.first().map_or(0.0, |r| r.score);
-    let ready = || builder.ready_call().filter(|_| best < ENOUGH);
-    let call = builder.deciding_call().or_else(ready);
-    let sure = call.is_some_and(|call| builder.call_doubt(call).is_none());
-    let unclear = best < ENOUGH || analysis.interprets;
-    let in_vain = || failing_call::asked_in_vain(window, &analysis.same_again);
-    // `consumes` includes a thread that took data shortly before (`recent_intake.rs`).
-    let is_served = analysis.progress.is_woken || analysis.progress.consumes;
-    let vain = (!sure && unclear && !is_served).then(in_vain).flatten();
-    let vain = vain
-        .filter(|call| !builder.is_schedulers_poll(*call) && !outside.own_wakeups.contains(call));
-    let call = vain.or(call.filter(|call| !(outside.live && builder.is_schedulers_poll(*call))));
     let proven = ranked.first().is_some_and(|r| builder.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
-    let mut call_flag = call.map(|call| builder.call_flag(call));
-    if let Some((flag, doubt)) = call_flag.as_mut().zip(
-        call.filter(|_| vain.is_none())
-            .and_then(|c| builder.call_doubt(c)),
-    ) {
-        flag.confidence = 0.1;
-        flag.evidence.push(doubt.into());
-    }
-    if let Some(flag) = call_flag
-        .as_mut()
-        .filter(|_| vain.is_some() || analysis.interprets && outside.live)
-    {
-        flag.confidence = flag.confidence.min(INTERPRETER_ALONE);
-        if analysis.interprets {
-            let why = "an interpreter makes it, maybe for its own work";
-            flag.evidence.push(why.into());
-        }
-    }
+    let asked = builder.asked_call(best);
+    let call = asked.as_ref().map(|(call, _)| *call);
+    let mut call_flag = asked.map(|(_, flag)| flag);
     let polled = ranked
         .first()
         .is_some_and(|r| builder.leaves_by(r) && !builder.waits_for_a_signal(r))
@@ -92,23 +66,7 @@ pub fn report(
     if call_first {
         flags.extend(call_flag.take());
     }
-    let condition = ranked.first().map(|r| analysis.compounds[r.exit]);
-    let listed = ranked.iter().filter(|ranked| {
-        ranked.score > 0.05
-            && (ranked.score + FAR_BELOW >= best || builder.is_tested_in(ranked, condition))
-    });
-    let most = match outside.live && analysis.is_of_machine() {
-        true => LISTED_OF_MACHINE,
-        false => LISTED,
-    };
-    let is_compared = |ranked: &&Ranked| {
-        outside.live && analysis.is_compared(&analysis.candidates[ranked.candidate])
-    };
-    let listed: Vec<&Ranked> = listed.take(most).collect();
-    let is_listed = |word: &&Ranked| listed.iter().any(|one| one.candidate == word.candidate);
-    let compared = ranked.iter().filter(|ranked| !is_listed(ranked));
-    let compared: Vec<&Ranked> = compared.filter(is_compared).take(COMPARED).collect();
-    for ranked in listed.into_iter().chain(compared) {
+    for ranked in builder.listed(&ranked) {
         let mut flag = builder.flag(ranked);
         if call_first {
             flag.confidence *= 0.5;
@@ -119,7 +77,7 @@ pub fn report(
     }
     flags.extend(call_flag);
     let is_clear = call_first || best >= enough(outside.live);
-    if !is_clear && !is_served && !analysis.is_of_machine() {
+    if !is_clear && !is_served(analysis) && !analysis.is_of_machine() {
         if let Some(flag) = builder.waited_word(&ranked) {
             flags.retain(|other| other.address.spin != flag.address.spin);
             flags.insert(0, flag);
@@ -197,6 +155,12 @@ fn iterations_that_count(analysis: &Analysis, best: Option<&Ranked>, live: bool)
         })
 }
 
+/// Does the thread get data, or is it woken? `consumes` includes a thread that took data shortly
+/// before (`recent_intake.rs`).
+fn is_served(analysis: &Analysis) -> bool {
+    analysis.progress.is_woken || analysis.progress.consumes
+}
+
 impl Builder<'_> {
     fn explain_loop(&mut self) {
         let analysis = self.analysis;
@@ -215,6 +179,61 @@ impl Builder<'_> {
             analysis.calls.len(),
             analysis.own_words.len()
         ));
+    }
+
+    /// The call whose result decides whether the loop goes on, or that the loop makes in vain, as a
+    /// flag. `best` is the score of the first word.
+    fn asked_call(&self, best: f64) -> Option<(u32, Flag)> {
+        let (analysis, outside) = (self.analysis, self.outside);
+        let ready = || self.ready_call().filter(|_| best < ENOUGH);
+        let call = self.deciding_call().or_else(ready);
+        let sure = call.is_some_and(|call| self.call_doubt(call).is_none());
+        let unclear = best < ENOUGH || analysis.interprets;
+        let in_vain = || failing_call::asked_in_vain(self.window, &analysis.same_again);
+        let vain = (!sure && unclear && !is_served(analysis)).then(in_vain);
+        let is_own = |call: &u32| outside.own_wakeups.contains(call);
+        let vain = vain
+            .flatten()
+            .filter(|call| !self.is_schedulers_poll(*call) && !is_own(call));
+        let decides = call.filter(|call| !(outside.live && self.is_schedulers_poll(*call)));
+        let step = vain.or(decides)?;
+        let mut flag = self.call_flag(step);
+        if let Some(doubt) = self.call_doubt(step).filter(|_| vain.is_none()) {
+            flag.confidence = 0.1;
+            flag.evidence.push(doubt.into());
+        }
+        if vain.is_some() || analysis.interprets && outside.live {
+            flag.confidence = flag.confidence.min(INTERPRETER_ALONE);
+            if analysis.interprets {
+                let why = "an interpreter makes it, maybe for its own work";
+                flag.evidence.push(why.into());
+            }
+        }
+        Some((step, flag))
+    }
+
+    /// The words that are listed: those that come near the first, and those that an interpreter's
+    /// program compares.
+    fn listed<'r>(&self, ranked: &'r [Ranked]) -> Vec<&'r Ranked> {
+        let (analysis, live) = (self.analysis, self.outside.live);
+        let best = ranked.first().map_or(0.0, |r| r.score);
+        let condition = ranked.first().map(|r| analysis.compounds[r.exit]);
+        let is_near = |ranked: &&Ranked| {
+            ranked.score > 0.05
+                && (ranked.score + FAR_BELOW >= best || self.is_tested_in(ranked, condition))
+        };
+        let most = match live && analysis.is_of_machine() {
+            true => LISTED_OF_MACHINE,
+            false => LISTED,
+        };
+        let mut listed: Vec<&Ranked> = ranked.iter().filter(is_near).take(most).collect();
+        let is_compared = |ranked: &&Ranked| {
+            live && analysis.is_compared(&analysis.candidates[ranked.candidate])
+                && listed.iter().all(|one| one.candidate != ranked.candidate)
+        };
+        let compared: Vec<_> = ranked.iter().filter(is_compared).take(COMPARED).collect();
+        listed.extend(compared);
+        listed
     }
 
     /// In the normal run another thread writes it.
