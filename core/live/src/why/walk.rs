@@ -252,6 +252,9 @@ impl<'a> Walk<'a> {
         if fans {
             trail.fanned.pop();
         }
+        if obstacle.for_room {
+            ways.iter_mut().for_each(Way::is_unread);
+        }
         for debtor in &obstacle.debtors {
             if let Some((place, found)) = self.of_its_output(debtor, &ways) {
                 let code = self.examined.get(&place.1).and_then(Examined::code);

@@ -97,6 +97,16 @@ impl Way {
         }
     }
 
+    /// A full channel, and a thread of the process with its other end waits for the one that
+    /// writes. No thread of it is in a call on the channel, or that one would be known to owe; so
+    /// nobody reads it until that wait ends.
+    pub(super) fn is_unread(&mut self) {
+        if self.known == Known::Assumed && matches!(self.outcome, Outcome::Circle { .. }) {
+            self.known = Known::Seen;
+            self.links[0].known = Known::Seen;
+        }
+    }
+
     /// What the next thread waits for, if nobody is known to end that.
     pub(super) fn blocked_in(&self) -> Option<String> {
         let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
