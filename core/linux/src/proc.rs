@@ -74,7 +74,13 @@ pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
     let how = libc::AT_STATX_DONT_SYNC;
     // SAFETY: our own text and structure.
     let done = unsafe {
-        libc::statx(libc::AT_FDCWD, path.as_ptr(), how, libc::STATX_TYPE, &mut told)
+        libc::statx(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            how,
+            libc::STATX_TYPE,
+            &mut told,
+        )
     };
     (done == 0).then_some(u32::from(told.stx_mode) & libc::S_IFMT)
 }
@@ -200,7 +206,10 @@ mod tests {
     fn a_title_is_told_from_arguments() {
         let waits = "postgres: app db [local] UPDATE waiting";
         assert_eq!(title_of(&format!("{waits}\0\0\0")), Some(waits));
-        assert_eq!(title_of("nginx: worker process   "), Some("nginx: worker process"));
+        assert_eq!(
+            title_of("nginx: worker process   "),
+            Some("nginx: worker process")
+        );
         assert_eq!(title_of("sh\0-c\0echo: a\0"), None);
         assert_eq!(title_of("/bin/a: b"), None);
         assert_eq!(title_of("cat\0"), None);

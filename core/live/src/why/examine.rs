@@ -7,7 +7,7 @@ use std::time::Duration;
 use flagfinder_code::Code;
 use flagfinder_flags::ENDLESS;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::Stat;
+use flagfinder_linux::proc::{link, Stat};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::shown;
 use flagfinder_linux::traits;
@@ -23,6 +23,7 @@ use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
 use flagfinder_waits::call::{self, Timeout};
+use flagfinder_waits::descriptor;
 use flagfinder_waits::locks::takes_file_lock;
 use flagfinder_waits::proc::Call;
 
@@ -333,7 +334,8 @@ fn in_call(
     // A server's children serve its clients. Another event loop that hears of its children's ends
     // has begun them for their result.
     let listens = |one: &Obstacle| matches!(one.side, Some(Side::Listens(_)));
-    if !is_dead && traits::looks(call.number) && !obstacles.iter().any(listens) {
+    let hears = || descriptors.iter().any(|fd| hears_itself(pid, *fd));
+    if !is_dead && traits::looks(call.number) && !obstacles.iter().any(listens) && hears() {
         obstacles.extend(children::by_signal(pid, children::handled(pid)));
     }
     let is_owed = obstacles
@@ -353,6 +355,15 @@ fn in_call(
         obstacles.push(Obstacle::ends(Kind::Call, name, end));
     }
     State::Waits(obstacles)
+}
+
+/// Is it the pipe, or an epoll descriptor of it, by which handlers of signals wake their process?
+fn hears_itself(pid: u32, fd: i32) -> bool {
+    let is_pipe = |fd: i32| {
+        let is_it = link(pid, fd).is_some_and(|target| target.starts_with("pipe:"));
+        is_it && descriptor::wakes_itself(pid, fd)
+    };
+    is_pipe(fd) || descriptor::watched(pid, fd).into_iter().any(is_pipe)
 }
 
 /// The clock ends the call. `now`: what the clock shows, if known. `alone`: nothing else ends it.
@@ -392,7 +403,8 @@ fn clock(call: &Call) -> Option<Duration> {
 /// for something else, the file system is not asked: it may be the one that does not answer.
 fn opening(pid: u32, path: Option<&str>, sleeps_in: &str) -> Vec<Obstacle> {
     use std::os::unix::fs::FileTypeExt;
-    let Some(path) = path.filter(|_| sleeps_in.is_empty() || sleeps_in == "wait_for_partner") else {
+    let Some(path) = path.filter(|_| sleeps_in.is_empty() || sleeps_in == "wait_for_partner")
+    else {
         return Vec::new();
     };
     let place = match path.starts_with('/') {

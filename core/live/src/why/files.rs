@@ -207,7 +207,13 @@ fn device(place: &Place) -> Vec<Obstacle> {
         );
         return place.ends(&format!("terminal {path}"), end);
     }
-    let what = match file_kind(place.pid, place.fd) {
+    let kind = file_kind(place.pid, place.fd);
+    if kind == Some(libc::S_IFREG) && looks(place.call) {
+        // It would be ready at once: the call does not ask about it.
+        let end = End::idle(RootKind::Input, format!("nothing is asked about {path}"));
+        return of_side(Side::Own, place.ends(path, end));
+    }
+    let what = match kind {
         Some(libc::S_IFCHR) => format!("device {path} is not ready"),
         Some(libc::S_IFBLK | libc::S_IFREG) => {
             format!("the disk or file system has not answered for {path}")
@@ -361,7 +367,11 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         }
     }
     let owed = place.owed(&what, debtors).into_iter();
-    owed.map(|one| Obstacle { for_room: !reads, ..one }).collect()
+    owed.map(|one| Obstacle {
+        for_room: !reads,
+        ..one
+    })
+    .collect()
 }
 
 /// Does a call of this name ask about descriptors, rather than read or write one?

@@ -126,7 +126,10 @@ pub fn served(
     }
     let name = format!("{call} in {what}");
     if debtors.is_empty() {
-        let end = End::outside(RootKind::Peer, format!("no process is seen that serves {what}"));
+        let end = End::outside(
+            RootKind::Peer,
+            format!("no process is seen that serves {what}"),
+        );
         return Some(Obstacle::ends(Kind::Call, name, end));
     }
     Some(Obstacle::owed(Kind::Call, name, debtors))

@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
             trail.fanned.push(node.pid);
         }
         let mut ways = Vec::new();
-        for (place, debtor, direct) in self.threads(&obstacle.debtors) {
+        for (place, debtor, direct) in self.threads(obstacle) {
             let owing = self.node(place);
             let found = match obstacle.waits_for.kind {
                 // It ran while it was looked at. What it does a moment later explains nothing.
@@ -220,6 +220,13 @@ impl<'a> Walk<'a> {
                         "its child {} has ended meanwhile, and what it does then was not found",
                         place.0
                     );
+                    Chosen::end(End::unknown(what), node)
+                }
+                // It had a descriptor a moment ago, so its end is no hang.
+                _ if matches!(debtor.who, Who::Process(_, Some(_)))
+                    && self.processes.get(place.0).is_none() =>
+                {
+                    let what = format!("process {} has ended meanwhile", place.0);
                     Chosen::end(End::unknown(what), node)
                 }
                 _ => self.explore(place, trail),
@@ -299,15 +306,21 @@ impl<'a> Walk<'a> {
     }
 
     /// Each thread that may owe, with what is known, and whether it is known to be this one.
-    fn threads(&mut self, debtors: &[Debtor]) -> Vec<(Place, Debtor, bool)> {
+    fn threads(&mut self, obstacle: &Obstacle) -> Vec<(Place, Debtor, bool)> {
         let mut all = Vec::new();
-        for debtor in debtors {
+        let not_on = match obstacle.for_room {
+            true => ("none", "reads it"),
+            false => ("which", "is to use it is not known"),
+        };
+        for debtor in &obstacle.debtors {
             match &debtor.who {
                 Who::Thread(pid, tid) => {
                     let is_direct = debtor.known != Known::Assumed;
                     all.push(((*pid, *tid), debtor.clone(), is_direct));
                 }
-                Who::Process(pid, file) => self.of_process(*pid, file.as_deref(), debtor, &mut all),
+                Who::Process(pid, file) => {
+                    self.of_process((*pid, file.as_deref()), debtor, not_on, &mut all)
+                }
             }
         }
         all
@@ -315,9 +328,9 @@ impl<'a> Walk<'a> {
 
     fn of_process(
         &mut self,
-        pid: u32,
-        file: Option<&str>,
+        (pid, file): (u32, Option<&str>),
         debtor: &Debtor,
+        (which, does): (&str, &str),
         all: &mut Vec<(Place, Debtor, bool)>,
     ) {
         let tids = self.processes.get(pid).map(super::process::Process::tids);
@@ -337,7 +350,7 @@ impl<'a> Walk<'a> {
             };
             let which = match is_on {
                 true => "this thread is in a call on it".to_owned(),
-                false => format!("which of its {count} threads is to use it is not known"),
+                false => format!("{which} of its {count} threads {does}"),
             };
             let reason = format!("{}; {which}", debtor.reason);
             let one = Debtor {
