@@ -119,7 +119,8 @@ pub fn examine(
                 && !may_ask_about_children(process) =>
         {
             let what = "it sleeps again and again, and what it asks in between was not found";
-            State::End(End::unknown(what))
+            let between = asked.filter(|asked| asked.of_task.is_some());
+            State::End(End::unknown(between.map_or(what, |asked| &asked.nobody)))
         }
         Some(call) => {
             let state = match goroutines::obstacles(processes, pid, tid, &stack) {
@@ -332,10 +333,11 @@ fn in_call(
         obstacles.retain(|o| !o.debtors.is_empty() || o.otherwise.kind != RootKind::Deadlock);
     }
     // A server's children serve its clients. Another event loop that hears of its children's ends
-    // has begun them for their result.
+    // has begun them for their result. Libraries give each loop the pipe, and the first is meant.
     let listens = |one: &Obstacle| matches!(one.side, Some(Side::Listens(_)));
     let hears = || descriptors.iter().any(|fd| hears_itself(pid, *fd));
-    if !is_dead && traits::looks(call.number) && !obstacles.iter().any(listens) && hears() {
+    let is_loop = tid == pid && !is_dead && traits::looks(call.number);
+    if is_loop && !obstacles.iter().any(listens) && hears() {
         obstacles.extend(children::by_signal(pid, children::handled(pid)));
     }
     let is_owed = obstacles

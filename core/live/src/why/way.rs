@@ -126,6 +126,13 @@ impl Way {
         is_lost && self.links.iter().skip(1).any(is_other)
     }
 
+    /// Is a thread of another process known to owe, as surely as that, and its wait not explained?
+    pub(super) fn is_elsewhere(&self, node: &Node, surest: Option<Known>) -> bool {
+        let owed_by = self.links[0].owed_by.as_ref();
+        let is_other = owed_by.is_some_and(|owed| owed.node.pid != node.pid);
+        is_other && Some(self.known) == surest && self.weight() == Some(Weight::Unknown)
+    }
+
     pub(super) fn leads_on(&self) -> bool {
         matches!(self.outcome, Outcome::Root(..))
     }
