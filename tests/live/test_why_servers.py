@@ -141,6 +141,21 @@ def test_the_server_of_a_file_system_is_named_and_not_waited_for() -> None:
     assert report["links"][0]["known"] in ("seen", "assumed")
 
 
+@pytest.mark.live
+def test_what_a_script_asks_is_told_of_a_process_that_the_first_did_not_start() -> None:
+    asks = "while ! [ -e /never/there ]; do sleep 0.1; done"
+    with (
+        started(["sh", "-c", asks], stdout=subprocess.PIPE) as script,
+        started(["cat"], stdin=script.stdout) as reader,
+    ):
+        assert script.stdout is not None
+        script.stdout.close()
+        time.sleep(0.5)  # it looks again and again
+        root = why(reader.pid)["root"]
+    assert (root["kind"], root["pid"]) == ("unknown", script.pid)
+    assert "[ -e /never/there ]" in root["what"]
+
+
 def wait_until(pid: int, begins: str) -> None:
     """Until its first thread sleeps in such a function of the kernel."""
     for _ in range(100):
