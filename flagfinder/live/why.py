@@ -42,12 +42,16 @@ def why(
     asked, notes = asked_in_code(own)
     raw = json.loads(_core.why(pid, thread, budget, json.dumps(asked), told))
     # The chain may end in code of a process that none of these started.
-    root = raw["root"]
-    if root["kind"] in _OF_CODE and root["pid"] not in (None, *own):
-        more, others = asked_in_code([root["pid"]])
+    report = WhyReport.from_raw(raw)
+    chain = dict.fromkeys(link.waiter.pid for link in report.links)
+    others = [
+        other for other in (*chain, report.root.pid) if other is not None and other not in own
+    ]
+    if others and report.root.kind in _OF_CODE:
+        more, unread = asked_in_code(others)
         if more:
             raw = json.loads(_core.why(pid, thread, budget, json.dumps(asked + more), None))
-            notes += others
+            notes += unread
     raw["notes"] += notes
     return WhyReport.from_raw(raw)
 
