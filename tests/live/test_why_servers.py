@@ -143,7 +143,7 @@ def test_the_server_of_a_file_system_is_named_and_not_waited_for() -> None:
 
 @pytest.mark.live
 def test_what_a_script_asks_is_told_of_a_process_that_the_first_did_not_start() -> None:
-    asks = "while ! [ -e /never/there ]; do sleep 0.1 >/dev/null; done"
+    asks = "while ! [ -e /never/there ]; do sleep 0.1; done"
     with (
         started(["sh", "-c", asks], stdout=subprocess.PIPE) as script,
         started(["cat"], stdin=script.stdout) as reader,

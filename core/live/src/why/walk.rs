@@ -14,7 +14,7 @@ use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
-use super::place::is_on;
+use super::place::{is_on, is_passing};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::served::from_client;
@@ -312,7 +312,11 @@ impl<'a> Walk<'a> {
             true => ("none", "reads it"),
             false => ("which", "is to use it is not known"),
         };
+        let holders: Vec<u32> = obstacle.debtors.iter().filter_map(holder).collect();
         for debtor in &obstacle.debtors {
+            if holder(debtor).is_some_and(|pid| is_passing(self.processes, pid, &holders)) {
+                continue;
+            }
             match &debtor.who {
                 Who::Thread(pid, tid) => {
                     let is_direct = debtor.known != Known::Assumed;
@@ -404,6 +408,14 @@ impl<'a> Walk<'a> {
 fn leads_to(way: &Way, pid: u32) -> bool {
     let owed_by = way.links.first().and_then(|link| link.owed_by.as_ref());
     owed_by.is_some_and(|owed| owed.node.pid == pid)
+}
+
+/// The process of a debtor that has a descriptor.
+fn holder(debtor: &Debtor) -> Option<u32> {
+    match debtor.who {
+        Who::Process(pid, Some(_)) => Some(pid),
+        _ => None,
+    }
 }
 
 /// Is the thread in a circle, and not only before one?
