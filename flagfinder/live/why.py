@@ -20,6 +20,9 @@ from flagfinder.shared.machine import require_own_proc
 from flagfinder.shared.visible import quote_command
 from flagfinder.trace.trace import Trace
 
+# Ends of chains that what a script or Python asks may explain.
+_OF_CODE = ("unknown", "timer", "deadlock")
+
 
 def why(
     pid: int,
@@ -35,8 +38,20 @@ def why(
     number of threads and which are about to be stepped. Raises what ``spin`` raises.
     """
     require_own_proc()
-    asked, notes = asked_in_code([pid, *descendants(pid)])
+    own = [pid, *descendants(pid)]
+    asked, notes = asked_in_code(own)
     raw = json.loads(_core.why(pid, thread, budget, json.dumps(asked), told))
+    # The chain may end in code of a process that none of these started.
+    report = WhyReport.from_raw(raw)
+    chain = dict.fromkeys(link.waiter.pid for link in report.links)
+    others = [
+        other for other in (*chain, report.root.pid) if other is not None and other not in own
+    ]
+    if others and report.root.kind in _OF_CODE:
+        more, unread = asked_in_code(others)
+        if more:
+            raw = json.loads(_core.why(pid, thread, budget, json.dumps(asked + more), None))
+            notes += unread
     raw["notes"] += notes
     return WhyReport.from_raw(raw)
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import started
+from harness import needs_root, started
 from planted import why
 
 # A server that takes clients, prints its id and what they send, and answers nothing.
@@ -54,11 +56,47 @@ asks.sendall(str(os.getpid()).encode())
 loop(own, asks)
 """
 
+# It reads only a part of what came, and epoll tells of the rest no more.
+HALF = """
+import select
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork() == 0:
+    client = socket.create_connection(listener.getsockname())
+    client.sendall(b"%d and more" % os.getpid())
+    client.recv(1)
+    os._exit(0)
+client, _ = listener.accept()
+watched = select.epoll()
+watched.register(listener, select.EPOLLIN)
+watched.register(client, select.EPOLLIN | {how})
+while True:
+    watched.poll()
+    word = b""
+    while not word.endswith(b" "):
+        word += client.recv(1)
+    os.write(1, b"%d %s\\n" % (os.getpid(), word))
+"""
+# What it serves is asked for, and it does not even begin.
+FUSE = """
+import ctypes, tempfile, time
+fd, folder = os.open("/dev/fuse", os.O_RDWR), tempfile.mkdtemp()
+options = f"fd={fd},rootmode=40000,user_id=0,group_id=0"
+words = [word.encode() for word in ("x", folder, "fuse", options)]
+assert ctypes.CDLL(None).mount(*words[:3], 0, words[3]) == 0
+asks = os.fork()
+if asks == 0:
+    os.close(fd)
+    os.stat(folder + "/file")
+print(os.getpid(), asks, flush=True)
+time.sleep(10000)
+"""
+
 
 @contextmanager
 def running(code: str, *words: str, questions: int = 1) -> Iterator[tuple[int, int]]:
     """The ids of a server and of who asked it, once so many servers have read a question."""
-    command = ["/usr/bin/python3", "-c", LOOP + code, *words]
+    command = ["unshare", "-m"] if code == FUSE else []
+    command += ["/usr/bin/python3", "-c", LOOP + code, *words]
     with started(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(questions)]
@@ -81,3 +119,47 @@ def test_servers_that_ask_each_other_are_in_a_deadlock() -> None:
         report = why(first)
     assert report["root"]["kind"] == "deadlock"
     assert {link["waiter"]["pid"] for link in report["links"]} == {first, second}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", ["EPOLLET", "EPOLLONESHOT"])
+def test_a_server_that_epoll_told_only_once_has_not_read_all(how: str) -> None:
+    with running(HALF.replace("{how}", f"select.{how}")) as (server, client):
+        root = why(client)["root"]
+    assert (root["kind"], root["pid"]) == ("input", server)
+    assert "has 8 bytes to read" in root["what"]
+    assert how in root["what"]
+
+
+@pytest.mark.live
+@needs_root("to mount a file system needs root")
+def test_the_server_of_a_file_system_is_named_and_not_waited_for() -> None:
+    with running(FUSE) as (server, client):
+        wait_until(client, "fuse")
+        report = why(client)
+    assert (report["root"]["kind"], report["root"]["pid"]) == ("timer", server), report["story"]
+    assert report["links"][0]["known"] in ("seen", "assumed")
+
+
+@pytest.mark.live
+def test_what_a_script_asks_is_told_of_a_process_that_the_first_did_not_start() -> None:
+    asks = "while ! [ -e /never/there ]; do sleep 0.1; done"
+    with (
+        started(["sh", "-c", asks], stdout=subprocess.PIPE) as script,
+        started(["cat"], stdin=script.stdout) as reader,
+    ):
+        assert script.stdout is not None
+        script.stdout.close()
+        time.sleep(0.5)  # it looks again and again
+        root = why(reader.pid)["root"]
+    assert (root["kind"], root["pid"]) == ("unknown", script.pid)
+    assert "[ -e /never/there ]" in root["what"]
+
+
+def wait_until(pid: int, begins: str) -> None:
+    """Until its first thread sleeps in such a function of the kernel."""
+    for _ in range(100):
+        if begins in Path(f"/proc/{pid}/wchan").read_text(encoding="ascii"):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {pid} does not sleep in {begins}")

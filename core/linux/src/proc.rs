@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The files of /proc that tell of processes and threads. What is gone is `None`, or empty.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::Result;
 use std::path::Path;
@@ -65,10 +65,46 @@ pub fn link(pid: u32, fd: i32) -> Option<String> {
     Some(target.to_string_lossy().into_owned())
 }
 
+/// What kind of file a descriptor is: `S_IFIFO` and so on. The file system is not asked, as one
+/// whose server hangs would hold us, too.
+pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
+    let path = CString::new(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    // SAFETY: a structure of plain numbers, which the kernel fills.
+    let mut told: libc::statx = unsafe { std::mem::zeroed() };
+    let how = libc::AT_STATX_DONT_SYNC;
+    // SAFETY: our own text and structure.
+    let done = unsafe {
+        libc::statx(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            how,
+            libc::STATX_TYPE,
+            &mut told,
+        )
+    };
+    (done == 0).then_some(u32::from(told.stx_mode) & libc::S_IFMT)
+}
+
 /// The path of its program.
 pub fn program(pid: u32) -> String {
     let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     path.to_string_lossy().into_owned()
+}
+
+/// What a process calls itself in place of its arguments, as `postgres: app db [local] idle` or
+/// `nginx: worker process`; by custom its name comes first, and a colon. `None`: it shows its
+/// arguments.
+pub fn title(pid: u32) -> Option<String> {
+    let arguments = text(format!("/proc/{pid}/cmdline")).ok()?;
+    title_of(&arguments).map(str::to_owned)
+}
+
+fn title_of(arguments: &str) -> Option<&str> {
+    // It overwrites its arguments, and what is left of them is empty.
+    let title = arguments.trim_end_matches(['\0', ' ']);
+    let (name, text) = title.split_once(": ")?;
+    let is_name = !name.is_empty() && !name.contains(['/', ' ', '\0']);
+    (is_name && !text.contains('\0')).then_some(title)
 }
 
 /// /proc/PID/stat.
@@ -165,6 +201,19 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_title_is_told_from_arguments() {
+        let waits = "postgres: app db [local] UPDATE waiting";
+        assert_eq!(title_of(&format!("{waits}\0\0\0")), Some(waits));
+        assert_eq!(
+            title_of("nginx: worker process   "),
+            Some("nginx: worker process")
+        );
+        assert_eq!(title_of("sh\0-c\0echo: a\0"), None);
+        assert_eq!(title_of("/bin/a: b"), None);
+        assert_eq!(title_of("cat\0"), None);
+    }
 
     #[test]
     fn a_name_that_is_cut_within_a_letter_hides_no_thread() {

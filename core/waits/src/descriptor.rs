@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use flagfinder_linux::descriptors::watches;
+use flagfinder_linux::descriptors::{watches, Watch};
 use flagfinder_linux::proc::link;
 use serde::Serialize;
 
@@ -85,9 +85,32 @@ pub fn is_epoll(pid: u32, fd: i32) -> bool {
 
 /// The descriptors in an epoll descriptor.
 pub fn watched(pid: u32, fd: i32) -> Vec<i32> {
+    let all = watches_of(pid, fd).into_iter();
+    all.map(|watch| watch.descriptor).collect()
+}
+
+/// Those in an epoll descriptor with what is asked of them, without itself.
+pub fn watches_of(pid: u32, fd: i32) -> Vec<Watch> {
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-    let watched = watches(&info).into_iter().map(|watch| watch.descriptor);
-    watched.filter(|inner| *inner != fd).collect()
+    let mut all = watches(&info);
+    all.retain(|watch| watch.descriptor != fd);
+    all
+}
+
+/// How epoll tells of what a descriptor has, other than for as long as it is there. `None`: so it
+/// does, or it is not asked for what can be read.
+pub fn tells_once(watch: &Watch) -> Option<&'static str> {
+    const ET: u32 = libc::EPOLLET as u32;
+    const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+    const HOW: u32 = ET | ONE_SHOT | libc::EPOLLWAKEUP as u32 | libc::EPOLLEXCLUSIVE as u32;
+    let asked = watch.events & !HOW;
+    let reads = asked & libc::EPOLLIN as u32 != 0;
+    match watch.events {
+        // The kernel takes away what is asked for once it has told.
+        events if events & ONE_SHOT != 0 && asked == 0 => Some("EPOLLONESHOT"),
+        events if events & ET != 0 && reads => Some("EPOLLET"),
+        _ => None,
+    }
 }
 
 /// Is it one by which the process's threads wake each other: an eventfd, a pipe whose other end it
@@ -199,5 +222,22 @@ mod tests {
         child.wait().expect("its end");
         let file = fs::File::open("/proc/self/stat").expect("a file");
         assert!(!wakes(&file));
+    }
+
+    #[test]
+    fn epoll_tells_only_once_if_it_is_asked_to() {
+        let how = |events: i32| {
+            tells_once(&Watch {
+                descriptor: 3,
+                events: events as u32,
+                data: 0,
+            })
+        };
+        use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT};
+        assert_eq!(how(EPOLLIN), None);
+        assert_eq!(how(EPOLLIN | EPOLLET), Some("EPOLLET"));
+        assert_eq!(how(EPOLLOUT | EPOLLET), None, "it does not read");
+        assert_eq!(how(EPOLLIN | EPOLLONESHOT), None, "it has not told yet");
+        assert_eq!(how(EPOLLONESHOT), Some("EPOLLONESHOT"));
     }
 }

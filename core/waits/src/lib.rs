@@ -25,6 +25,6 @@ pub mod unix;
 
 pub use look::{look, Holder, How, Look, Looked};
 pub use owners::{is_fifo, is_queue, Owner, Owners};
-pub use ready::Because;
+pub use ready::{untaken, Because, Untaken};
 pub use relatives::{awaited, children, descendants};
 pub use sockets::Sockets;

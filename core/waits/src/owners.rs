@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-//! Who else has a pipe, socket, terminal or message queue open: found by what /proc/*/fd links to.
+//! Who else has a pipe, socket, terminal, message queue or /dev/fuse open: found by what /proc/*/fd links to.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::proc::{is_helper, name, processes};
+use flagfinder_linux::proc::{file_kind, is_helper, name, processes};
 use rustc_hash::FxHashMap;
 
 /// A process that holds an end.
@@ -83,7 +83,7 @@ impl Owners {
                 let target = target.to_string_lossy();
                 let number = entry.file_name();
                 let fd = number.to_str().and_then(|n| n.parse().ok()).unwrap_or(-1);
-                let has_ends = ["pipe:", "socket:", "/dev/pts/", "/dev/ptmx"]
+                let has_ends = ["pipe:", "socket:", "/dev/pts/", "/dev/ptmx", "/dev/fuse"]
                     .iter()
                     .any(|kind| target.starts_with(kind));
                 if !has_ends && !is_fifo(pid, fd) && !is_queue(pid, fd, &target) {
@@ -107,11 +107,9 @@ fn is_gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Has it a name in the file system?
+/// Is it a FIFO or a pipe?
 pub fn is_fifo(pid: u32, fd: i32) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let path = format!("/proc/{pid}/fd/{fd}");
-    fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
+    file_kind(pid, fd) == Some(libc::S_IFIFO)
 }
 
 /// Is it a message queue of POSIX? `target`: what it links to, which is the queue's name.

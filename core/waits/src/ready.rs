@@ -5,10 +5,11 @@
 //! A pipe or socket is asked with `poll` for no time, by a second descriptor of ours for the same
 //! file. Nothing is read from it. Other files are not asked: their driver might take its time.
 
+use std::fmt;
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use flagfinder_linux::proc::link;
+use flagfinder_linux::proc::{file_kind, link};
 use serde::{Deserialize, Serialize};
 
 /// Why a call on a descriptor does not wait.
@@ -82,6 +83,41 @@ struct Now {
     queued: Option<i32>,
 }
 
+/// What a pipe or socket holds that its process has not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untaken {
+    /// So many bytes.
+    Bytes(i32),
+    /// A message, or a client that asks for a connection.
+    Something,
+}
+
+/// For people: `29 bytes`.
+impl fmt::Display for Untaken {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Untaken::Bytes(1) => write!(to, "1 byte"),
+            Untaken::Bytes(count) => write!(to, "{count} bytes"),
+            Untaken::Something => write!(to, "something"),
+        }
+    }
+}
+
+/// What the descriptor of a process could read at once. `None`: nothing, or that is not known; an
+/// end of file or an error is nothing.
+pub fn untaken(pid: u32, fd: i32) -> Option<Untaken> {
+    if !matches!(file(pid, fd), File::Pipe | File::Socket) {
+        return None;
+    }
+    let now = now(pid, fd, libc::POLLIN)?;
+    let is_there = now.found & libc::POLLIN != 0;
+    match now.queued.filter(|_| is_there) {
+        Some(0) => None,
+        Some(bytes) => Some(Untaken::Bytes(bytes)),
+        None => is_there.then_some(Untaken::Something),
+    }
+}
+
 /// The reason and a clause that tells it; `None`: it is not known.
 pub fn because(pid: u32, fd: i32, asked: &Asked) -> Option<(Because, String)> {
     let file = file(pid, fd);
@@ -105,7 +141,6 @@ pub fn because_of(target: &str, asked: &Asked) -> Option<(Because, String)> {
 }
 
 fn file(pid: u32, fd: i32) -> File {
-    use std::os::unix::fs::FileTypeExt;
     let Some(target) = link(pid, fd) else {
         let is_there = fs::exists(format!("/proc/{pid}/fd")).unwrap_or(false);
         return if is_there { File::Closed } else { File::Other };
@@ -115,17 +150,12 @@ fn file(pid: u32, fd: i32) -> File {
         "/dev/zero" | "/dev/full" | "/dev/random" | "/dev/urandom" => return File::Endless,
         _ => {}
     }
-    let Ok(kind) = fs::metadata(format!("/proc/{pid}/fd/{fd}")).map(|file| file.file_type()) else {
-        return File::Other;
-    };
-    if kind.is_fifo() {
-        File::Pipe
-    } else if kind.is_socket() {
-        File::Socket
-    } else if (kind.is_file() && !target.starts_with("/proc")) || kind.is_dir() {
-        File::OnDisk
-    } else {
-        File::Other
+    match file_kind(pid, fd) {
+        Some(libc::S_IFIFO) => File::Pipe,
+        Some(libc::S_IFSOCK) => File::Socket,
+        Some(libc::S_IFREG) if !target.starts_with("/proc") => File::OnDisk,
+        Some(libc::S_IFDIR) => File::OnDisk,
+        _ => File::Other,
     }
 }
 
@@ -360,5 +390,24 @@ mod tests {
         std::io::Read::read_exact(&mut &one, &mut [0]).expect("a byte");
         drop(other);
         assert_eq!(reason(&one), Some(Because::PeerClosed));
+    }
+
+    #[test]
+    fn what_nobody_has_read_is_told_and_an_end_of_file_is_nothing() {
+        let (one, mut other) = UnixStream::pair().expect("a pair");
+        let of = |fd: &dyn AsRawFd| untaken(std::process::id(), fd.as_raw_fd());
+        assert_eq!(of(&one), None);
+        other.write_all(b"abc").expect("room");
+        assert_eq!(of(&one), Some(Untaken::Bytes(3)));
+        std::io::Read::read_exact(&mut &one, &mut [0; 3]).expect("its bytes");
+        drop(other);
+        assert_eq!(of(&one), None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        assert_eq!(of(&listener), None);
+        let address = listener.local_addr().expect("bound");
+        let _client = std::net::TcpStream::connect(address).expect("a backlog");
+        assert_eq!(of(&listener), Some(Untaken::Something));
+        let file = fs::File::open("/proc/self/stat").expect("a file");
+        assert_eq!(of(&file), None);
     }
 }

@@ -41,6 +41,11 @@ _ANSWERS = {"is_set": "set", "isSet": "set", "done": "set_result", "empty": "put
 _FILLS = {"append", "appendleft", "add", "extend", "insert", "put", "update", "setdefault"}
 
 
+# nanosleep, clock_nanosleep; select, pselect6: without descriptors they only sleep.
+_SLEEPS = {"35", "230"}
+_SELECTS = {"23", "270"}
+
+
 @dataclass(frozen=True)
 class _Place:
     """What is asked. ``kind``: an attribute, an item or a variable of this ``name``, or a method
@@ -76,8 +81,44 @@ def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
         for tid, wait in loops.items()
         if wait.name is not None
     ]
+    told = {one["tid"] for one in asked} | loops.keys()
+    asked += [
+        between
+        for tid, code in codes.items()
+        if tid not in told and code.loop is not None and _sleeps(pid, tid)
+        if (between := asks_between(tid, code.loop)) is not None
+    ]
     notes = [note for wait in loops.values() for note in wait.notes]
     return asked, notes + replaced_workers(pid, codes)
+
+
+def _sleeps(pid: int, tid: int) -> bool:
+    """Whether the thread is in a call that only the clock ends."""
+    try:
+        call = Path(f"/proc/{pid}/task/{tid}/syscall").read_text(encoding="ascii").split()
+    except OSError:
+        return False
+    return call[0] in _SLEEPS or (call[0] in _SELECTS and call[1] == "0x0")
+
+
+def asks_between(tid: int, loop: PythonLoop) -> AskedFields | None:
+    """A thread that sleeps in this loop asks in between: the sleep is not what it waits for. None
+    for a loop that only an error ends.
+    """
+    ends = [way.when for way in loop.exits if way.foreign and way.way != "raise" and way.when]
+    if not ends:
+        return None
+    asks = " or ".join(f"`{when}`" for when in dict.fromkeys(ends))
+    where = f"its loop in {loop.function} at {_file(loop.file)}:{loop.line}"
+    return {
+        "tid": tid,
+        "name": where,
+        "owed": [],
+        "nobody": f"it sleeps between two looks of {where}, which ends when {asks}",
+        "blocks": True,
+        "of_task": "unknown",
+        "tells_all": False,
+    }
 
 
 def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFields]:

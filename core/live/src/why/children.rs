@@ -29,6 +29,27 @@ pub fn ends(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
 /// The children that a process may look at between its waits. flagfinder itself, if the process
 /// started it, is none of them.
 pub fn asked_about(pid: u32) -> Vec<Obstacle> {
+    assumed(pid, "the thread waits for a limited time, again and again")
+}
+
+/// The children of whose end a process hears by one of these signals, if SIGCHLD is among them.
+pub fn by_signal(pid: u32, signals: u64) -> Vec<Obstacle> {
+    match has(signals, libc::SIGCHLD) {
+        true => assumed(pid, "SIGCHLD would tell of that"),
+        false => Vec::new(),
+    }
+}
+
+/// The signals for which the process has handlers.
+pub fn handled(pid: u32) -> u64 {
+    Status::of(pid).map_or(0, |status| status.mask("SigCgt:"))
+}
+
+fn has(signals: u64, signal: i32) -> bool {
+    signals & 1 << (signal - 1) != 0
+}
+
+fn assumed(pid: u32, why: &str) -> Vec<Obstacle> {
     let mut obstacles = ends(pid, None);
     for obstacle in &mut obstacles {
         let us = std::process::id();
@@ -41,7 +62,7 @@ pub fn asked_about(pid: u32) -> Vec<Obstacle> {
         .flat_map(|obstacle| &mut obstacle.debtors)
     {
         debtor.known = Known::Assumed;
-        debtor.reason += ", and the thread waits for a limited time, again and again";
+        debtor.reason += &format!(", and {why}");
     }
     obstacles
 }

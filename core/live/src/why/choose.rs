@@ -31,6 +31,12 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         .filter(|way| Some(way.known) == surest)
         .collect();
     if best == Weight::Circle && top.iter().all(|way| !way.leads_on()) {
+        // Another process that is seen to have a channel may end the wait as well: not all ways
+        // lead back, though it is not known what keeps that one.
+        let others = ways.iter().filter(|way| way.is_elsewhere(node, surest));
+        if let Some(other) = others.max_by_key(|way| way.links.len()) {
+            return other.clone().chosen();
+        }
         // It is a circle only if no thread that is known to owe leads on.
         return close(top[0].clone(), node, at);
     }
@@ -139,6 +145,24 @@ mod tests {
             root(&choose(back(), &node(1), 0, false)).kind,
             RootKind::Deadlock
         );
+    }
+
+    #[test]
+    fn a_circle_is_no_deadlock_while_another_process_may_end_the_wait() {
+        let other = |known| {
+            let mut other = way(
+                3,
+                known,
+                ends(3, End::unknown("its loop was not understood")),
+            );
+            if let Some(owed) = &mut other.links[0].owed_by {
+                owed.node.pid = 2;
+            }
+            let ways = vec![way(2, Known::Seen, circle_to(0)), other];
+            root(&choose(ways, &node(1), 0, false)).kind
+        };
+        assert_eq!(other(Known::Seen), RootKind::Unknown);
+        assert_eq!(other(Known::Assumed), RootKind::Deadlock);
     }
 
     #[test]

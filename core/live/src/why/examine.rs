@@ -7,19 +7,23 @@ use std::time::Duration;
 use flagfinder_code::Code;
 use flagfinder_flags::ENDLESS;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::Stat;
+use flagfinder_linux::proc::{link, Stat};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::shown;
+use flagfinder_linux::traits;
 
 use super::asked::Asked;
-use super::obstacle::{Debtor, End, Obstacle, State, Who};
+use super::obstacle::{Debtor, End, Obstacle, Side, State, Who};
 use super::process::{is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{children, files, flags, goroutines, held, in_core, ipc, java, locked, stopped};
+use super::{
+    children, files, flags, goroutines, held, in_core, ipc, java, locked, mounts, stopped,
+};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
 use flagfinder_waits::call::{self, Timeout};
+use flagfinder_waits::descriptor;
 use flagfinder_waits::locks::takes_file_lock;
 use flagfinder_waits::proc::Call;
 
@@ -115,7 +119,8 @@ pub fn examine(
                 && !may_ask_about_children(process) =>
         {
             let what = "it sleeps again and again, and what it asks in between was not found";
-            State::End(End::unknown(what))
+            let between = asked.filter(|asked| asked.of_task.is_some());
+            State::End(End::unknown(between.map_or(what, |asked| &asked.nobody)))
         }
         Some(call) => {
             let state = match goroutines::obstacles(processes, pid, tid, &stack) {
@@ -287,7 +292,15 @@ fn in_call(
         .and_then(|i| call::timeout(call, &*i.memory));
     let descriptors = process.inside.as_ref();
     let descriptors = descriptors.map_or_else(Vec::new, |i| call::descriptors(call, &*i.memory));
+    let path = syscalls::path(call.number, &call.args);
+    let path = path.zip(process.inside.as_ref());
+    let path = path.map(|(at, inside)| path_at(&*inside.memory, at));
+    let of_server = mounts::served(processes, pid, call, path.as_deref(), &activity.sleeps_in);
+    let Some(process) = processes.get(pid) else {
+        return State::End(End::unknown("its process has ended meanwhile"));
+    };
     let mut obstacles: Vec<Obstacle> = match number {
+        _ if of_server.is_some() => of_server.into_iter().collect(),
         libc::SYS_futex => held::obstacle(process, tid, call, stack)
             .into_iter()
             .collect(),
@@ -300,7 +313,7 @@ fn in_call(
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
             children::signal(pid, tid, &name)
         }
-        libc::SYS_openat | libc::SYS_open => opening(process, call),
+        libc::SYS_openat | libc::SYS_open => opening(pid, path.as_deref(), &activity.sleeps_in),
         libc::SYS_semop | libc::SYS_semtimedop | libc::SYS_msgrcv | libc::SYS_msgsnd => {
             ipc::obstacle(process, call).into_iter().collect()
         }
@@ -310,7 +323,7 @@ fn in_call(
     if activity.state == 'D' && obstacles.is_empty() {
         let what = format!(
             "thread {tid} is in the kernel's {} and can't be interrupted: a disk, a network file \
-             system or a device has not answered",
+             system or a device has not answered, or a file system is frozen (fsfreeze)",
             activity.sleeps_in
         );
         return State::End(End::outside(RootKind::Input, what));
@@ -318,6 +331,14 @@ fn in_call(
     // A channel to itself is no deadlock of a thread that wakes in time.
     if timeout.is_some_and(|timeout| !is_short(timeout)) {
         obstacles.retain(|o| !o.debtors.is_empty() || o.otherwise.kind != RootKind::Deadlock);
+    }
+    // A server's children serve its clients. Another event loop that hears of its children's ends
+    // has begun them for their result. Libraries give each loop the pipe, and the first is meant.
+    let listens = |one: &Obstacle| matches!(one.side, Some(Side::Listens(_)));
+    let hears = || descriptors.iter().any(|fd| hears_itself(pid, *fd));
+    let is_loop = tid == pid && !is_dead && traits::looks(call.number);
+    if is_loop && !obstacles.iter().any(listens) && hears() {
+        obstacles.extend(children::by_signal(pid, children::handled(pid)));
     }
     let is_owed = obstacles
         .iter()
@@ -336,6 +357,15 @@ fn in_call(
         obstacles.push(Obstacle::ends(Kind::Call, name, end));
     }
     State::Waits(obstacles)
+}
+
+/// Is it the pipe, or an epoll descriptor of it, by which handlers of signals wake their process?
+fn hears_itself(pid: u32, fd: i32) -> bool {
+    let is_pipe = |fd: i32| {
+        let is_it = link(pid, fd).is_some_and(|target| target.starts_with("pipe:"));
+        is_it && descriptor::wakes_itself(pid, fd)
+    };
+    is_pipe(fd) || descriptor::watched(pid, fd).into_iter().any(is_pipe)
 }
 
 /// The clock ends the call. `now`: what the clock shows, if known. `alone`: nothing else ends it.
@@ -371,19 +401,17 @@ fn clock(call: &Call) -> Option<Duration> {
     clock::now(clock)
 }
 
-/// A FIFO is opened once somebody opens its other end.
-fn opening(process: &Process, call: &Call) -> Vec<Obstacle> {
+/// A FIFO is opened once somebody opens its other end. Where the kernel tells that the thread waits
+/// for something else, the file system is not asked: it may be the one that does not answer.
+fn opening(pid: u32, path: Option<&str>, sleeps_in: &str) -> Vec<Obstacle> {
     use std::os::unix::fs::FileTypeExt;
-    let at = match i64::from(call.number) {
-        libc::SYS_openat => call.args[1],
-        _ => call.args[0],
-    };
-    let Some(path) = process.inside.as_ref().map(|i| path(&*i.memory, at)) else {
+    let Some(path) = path.filter(|_| sleeps_in.is_empty() || sleeps_in == "wait_for_partner")
+    else {
         return Vec::new();
     };
     let place = match path.starts_with('/') {
-        true => format!("/proc/{}/root{path}", process.pid),
-        false => format!("/proc/{}/cwd/{path}", process.pid),
+        true => format!("/proc/{pid}/root{path}"),
+        false => format!("/proc/{pid}/cwd/{path}"),
     };
     if !fs::metadata(place).is_ok_and(|file| file.file_type().is_fifo()) {
         return Vec::new();
@@ -397,7 +425,7 @@ fn opening(process: &Process, call: &Call) -> Vec<Obstacle> {
     )]
 }
 
-fn path(memory: &dyn flagfinder_code::AddressSpace, address: u64) -> String {
+fn path_at(memory: &dyn flagfinder_code::AddressSpace, address: u64) -> String {
     let mut bytes = [0u8; 512];
     let got = memory.read(address, &mut bytes);
     let end = bytes[..got]

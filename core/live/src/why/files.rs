@@ -2,9 +2,12 @@
 //! What a call on a descriptor waits for: who holds the other end, or what from outside.
 
 use std::fs;
+use std::time::Duration;
 
-use flagfinder_linux::proc::link;
+use flagfinder_linux::descriptors::Watch;
+use flagfinder_linux::proc::{file_kind, link};
 
+use super::children;
 use super::obstacle::{Debtor, End, Obstacle, Side, Weight, Who};
 use super::place::{is_on, Place, MOST_HOLDERS};
 use super::process::{name, Process, Processes};
@@ -12,10 +15,13 @@ use super::report::{Kind, RootKind};
 use super::served::{self, of_side};
 use super::sockets::socket;
 use super::terminal;
-use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
-use flagfinder_waits::{is_fifo, is_queue};
+use flagfinder_waits::descriptor::{self, between, is_epoll, tells_once, watches_of};
+use flagfinder_waits::internet::connection;
+use flagfinder_waits::{is_fifo, is_queue, untaken};
 
 const MOST_WATCHED: usize = 16;
+/// A thread that has been woken goes on sooner.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// One for each thing that may end the call; several only for an epoll descriptor.
 pub fn obstacles(
@@ -47,16 +53,19 @@ pub fn obstacles(
         return pipe(processes, &place);
     }
     if is_epoll(pid, fd) {
-        let inner: Vec<i32> = watched(pid, fd).into_iter().take(MOST_WATCHED).collect();
+        let mut inner = watches_of(pid, fd);
+        inner.truncate(MOST_WATCHED);
         if inner.is_empty() {
             let end = End::unknown("the epoll descriptor watches nothing");
             return place.ends("epoll", end);
         }
-        let watches = inner.into_iter().filter(|one| *one != fd);
-        let found = watches.flat_map(|one| match is_epoll(pid, one) {
+        let found = inner.iter().flat_map(|watch| match watch.descriptor {
             // An epoll descriptor within another is rare, and may form a circle.
-            true => Vec::new(),
-            false => obstacles(processes, pid, tid, one, call),
+            one if is_epoll(pid, one) => Vec::new(),
+            one => match missed(pid, tid, watch, call) {
+                Some(obstacle) => vec![obstacle],
+                None => obstacles(processes, pid, tid, one, call),
+            },
         });
         return beside_others(found.collect());
     }
@@ -77,6 +86,33 @@ pub fn obstacles(
         return shown_by(processes, &place);
     }
     device(&place)
+}
+
+/// What a thread that waits in epoll does not come back for, though it is there: epoll told of it
+/// once, and it was not all taken then. Looked at twice: a thread that is about to take it does so
+/// between.
+fn missed(pid: u32, tid: u32, watch: &Watch, call: &str) -> Option<Obstacle> {
+    let (fd, how) = (watch.descriptor, tells_once(watch)?);
+    let there = untaken(pid, fd)?;
+    std::thread::sleep(AGAIN);
+    if untaken(pid, fd)? != there {
+        return None;
+    }
+    let target = link(pid, fd)?;
+    let what = match descriptor::socket(&target).and_then(|inode| connection(pid, inode)) {
+        Some(connection) => connection.name,
+        None => target,
+    };
+    let told = format!(
+        "fd {fd}, {what}, has {there} to read, and epoll told of that only once ({how}): nothing \
+         wakes thread {tid} for it"
+    );
+    let end = End::new(RootKind::Input, Weight::Circle, told);
+    Some(Obstacle::ends(
+        Kind::Call,
+        format!("{call} on fd {fd}, {what}"),
+        end,
+    ))
 }
 
 /// Has the channel a name, by which other processes may open it?
@@ -150,8 +186,8 @@ fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
     let is_own = |obstacle: &Obstacle| {
         let end = &obstacle.otherwise;
         let is_own = matches!(end.kind, RootKind::Timer | RootKind::Deadlock);
-        let is_own = is_own || obstacle.side == Some(Side::Own);
-        is_own && end.weight == Weight::Fault && obstacle.debtors.is_empty()
+        let is_own = is_own && end.weight == Weight::Fault;
+        (is_own || obstacle.side == Some(Side::Own)) && obstacle.debtors.is_empty()
     };
     if all.iter().any(|obstacle| !is_own(obstacle)) {
         all.retain(|obstacle| !is_own(obstacle));
@@ -160,10 +196,7 @@ fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
 }
 
 fn device(place: &Place) -> Vec<Obstacle> {
-    use std::os::unix::fs::FileTypeExt;
     let path = &place.target;
-    let file = fs::metadata(format!("/proc/{}/fd/{}", place.pid, place.fd));
-    let kind = file.map(|file| file.file_type());
     let is_terminal = ["/dev/pts/", "/dev/tty", "/dev/console"]
         .iter()
         .any(|p| path.starts_with(p));
@@ -174,9 +207,15 @@ fn device(place: &Place) -> Vec<Obstacle> {
         );
         return place.ends(&format!("terminal {path}"), end);
     }
+    let kind = file_kind(place.pid, place.fd);
+    if kind == Some(libc::S_IFREG) && looks(place.call) {
+        // It would be ready at once: the call does not ask about it.
+        let end = End::idle(RootKind::Input, format!("nothing is asked about {path}"));
+        return of_side(Side::Own, place.ends(path, end));
+    }
     let what = match kind {
-        Ok(kind) if kind.is_char_device() => format!("device {path} is not ready"),
-        Ok(kind) if kind.is_block_device() || kind.is_file() => {
+        Some(libc::S_IFCHR) => format!("device {path} is not ready"),
+        Some(libc::S_IFBLK | libc::S_IFREG) => {
             format!("the disk or file system has not answered for {path}")
         }
         _ => {
@@ -211,7 +250,14 @@ fn anonymous(processes: &mut Processes, place: &Place, kind: &str) -> Vec<Obstac
             };
             place.ends("a timer", end)
         }
-        "signalfd" => place.ends("a signal", End::idle(RootKind::Input, "no signal has come")),
+        "signalfd" => {
+            let mask = field("sigmask:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+            let children = children::by_signal(place.pid, mask.unwrap_or(0));
+            match children.is_empty() {
+                true => place.ends("a signal", End::idle(RootKind::Input, "no signal has come")),
+                false => children,
+            }
+        }
         "pidfd" => {
             let child = field("Pid:").and_then(|pid| pid.parse::<i32>().ok());
             match child.and_then(|pid| u32::try_from(pid).ok()) {
@@ -320,7 +366,18 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
             debtors.push(Debtor::seen(who, reason));
         }
     }
-    place.owed(&what, debtors)
+    let owed = place.owed(&what, debtors).into_iter();
+    owed.map(|one| Obstacle {
+        for_room: !reads,
+        ..one
+    })
+    .collect()
+}
+
+/// Does a call of this name ask about descriptors, rather than read or write one?
+fn looks(call: &str) -> bool {
+    let calls = ["poll", "ppoll", "select", "pselect6", "epoll_"];
+    calls.iter().any(|begins| call.starts_with(begins))
 }
 
 /// No other process holds the other end.
@@ -343,6 +400,11 @@ fn alone(
         return place.ends(what, end);
     }
     let end = match own {
+        // So a program tells itself of its signals.
+        Some(fd) if looks(place.call) => End::idle(
+            RootKind::Input,
+            format!("only process {pid} itself can write to {what} (fd {fd})"),
+        ),
         Some(fd) => End::fault(
             RootKind::Ended,
             format!(

@@ -24,6 +24,7 @@ mod ipc;
 mod java;
 mod java_objects;
 mod locked;
+mod mounts;
 mod obstacle;
 mod place;
 mod process;
@@ -46,6 +47,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use flagfinder_failure::Failure;
+use flagfinder_linux::proc::title;
 use flagfinder_replica::CoreFile;
 
 use crate::dead::{look_at_core, CoreOptions};
@@ -100,6 +102,9 @@ pub fn why(
     Ok(report)
 }
 
+/// Most processes of a chain whose titles are told.
+const TITLES: usize = 3;
+
 /// What to do next in a living process, and what could not be looked at.
 fn finish(report: &mut WhyReport, processes: &mut Processes) {
     let is_java = |pid| {
@@ -107,6 +112,12 @@ fn finish(report: &mut WhyReport, processes: &mut Processes) {
         process.is_some_and(|process| process.hot_spot().is_some())
     };
     report.next = story::next(&report.links, &report.root, is_java);
+    let mut chain: Vec<u32> = report.links.iter().map(|link| link.waiter.pid).collect();
+    chain.extend(report.root.pid);
+    chain.dedup();
+    let titles = chain.into_iter().filter_map(|pid| Some((pid, title(pid)?)));
+    let told = titles.map(|(pid, title)| format!("process {pid} calls itself \"{title}\""));
+    report.notes.extend(told.take(TITLES));
     if processes.owners.partial {
         let note = "not every process could be looked at: as root more is seen";
         report.notes.push(note.into());

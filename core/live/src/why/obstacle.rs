@@ -132,6 +132,8 @@ pub struct Obstacle {
     pub side: Option<Side>,
     /// A server waits for this beside new clients: the other side owes nothing.
     pub is_request: bool,
+    /// The channel is full: whoever has its other end is to read.
+    pub for_room: bool,
 }
 
 impl Obstacle {
@@ -151,6 +153,7 @@ impl Obstacle {
             known: Known::Seen,
             side: None,
             is_request: false,
+            for_room: false,
         }
     }
 

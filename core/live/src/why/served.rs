@@ -42,6 +42,16 @@ pub fn mark(all: &mut [Obstacle]) {
 /// is no debt.
 pub fn from_client(found: Chosen, client: &Node, node: &Node) -> (Chosen, bool) {
     match found.outcome {
+        // It awaits the request at one end, and the answer at the other.
+        Outcome::Circle { .. } if client == node => {
+            let what = format!(
+                "thread {} is at both ends of a connection of process {} to itself: its own \
+                 request has not been answered",
+                node.tid, node.pid
+            );
+            let end = End::new(RootKind::Deadlock, Weight::Circle, what);
+            (Chosen::end(end, node), false)
+        }
         Outcome::Circle { .. } => {
             let (pid, name) = (client.pid, &client.name);
             let what = format!(
@@ -103,6 +113,15 @@ mod tests {
             panic!("no root");
         };
         assert_eq!((root.pid, weight), (Some(1), Weight::Idle));
+    }
+
+    #[test]
+    fn a_thread_that_asks_its_own_server_waits_for_itself() {
+        let circle = Chosen::bare(Outcome::Circle { at: 0, note: None });
+        let Outcome::Root(root, weight) = from_client(circle, &node(1), &node(1)).0.outcome else {
+            panic!("no root");
+        };
+        assert_eq!((root.kind, weight), (RootKind::Deadlock, Weight::Circle));
     }
 
     #[test]

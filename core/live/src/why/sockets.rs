@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! What a call on a socket waits for: who holds the other end.
 
+use flagfinder_linux::{syscalls, traits};
 use flagfinder_waits::internet::{connection, OtherEnd};
 use flagfinder_waits::unix::{self, UnixEnd};
 
@@ -150,5 +151,7 @@ fn holders(
             debtors.push(Debtor::seen(who, reason));
         }
     }
-    place.owed(what, debtors)
+    let for_room = traits::sends(syscalls::number(place.call).unwrap_or(u32::MAX));
+    let owed = place.owed(what, debtors).into_iter();
+    owed.map(|one| Obstacle { for_room, ..one }).collect()
 }

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flagfinder_linux::proc::{processes, threads, Stat, Status};
+use flagfinder_linux::proc::{link, processes, threads, Stat, Status};
+use flagfinder_linux::syscalls;
 use flagfinder_waits::proc::times;
 use rustc_hash::FxHashMap;
 
@@ -29,8 +30,12 @@ pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
             Some(End::fault(RootKind::Stopped, what))
         }
         'T' | 't' => {
+            let by = match terminal_in_background(pid, activity) {
+                Some(how) => how,
+                None => "(SIGSTOP, or Ctrl-Z)".to_owned(),
+            };
             let what = format!(
-                "process {pid} ({}) is stopped by a signal (SIGSTOP, or Ctrl-Z)",
+                "process {pid} ({}) is stopped by a signal {by}",
                 name(pid, pid)
             );
             Some(End::fault(RootKind::Stopped, what))
@@ -38,6 +43,28 @@ pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
         _ => None,
     }
 }
+
+/// The kernel stops a job that reads its terminal in the background, and does so again when it is
+/// let go on.
+fn terminal_in_background(pid: u32, activity: &Activity) -> Option<String> {
+    let call = activity
+        .call
+        .filter(|call| syscalls::is_read(call.number))?;
+    let target = link(pid, call.args[0] as i32)?;
+    let stat = Stat::of(pid)?;
+    let [group, front]: [i32; 2] = [stat.field(GROUP)?, stat.field(FRONT)?];
+    let is_terminal = target.starts_with("/dev/pts/") || target.starts_with("/dev/tty");
+    (is_terminal && front > 0 && group != front).then(|| {
+        format!(
+            "(SIGTTIN): it reads terminal {target}, whose foreground has process group {front}, \
+             and this one is in group {group}"
+        )
+    })
+}
+
+/// Fields of /proc/PID/stat: the process group, and that which its terminal takes input for.
+const GROUP: usize = 5;
+const FRONT: usize = 8;
 
 /// Frozen by a control group of the process, or by one above.
 pub fn frozen(pid: u32) -> Option<End> {

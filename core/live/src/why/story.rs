@@ -126,6 +126,7 @@ pub fn next(links: &[Link], root: &Root, mut is_java: impl FnMut(u32) -> bool) -
         RootKind::Stopped if root.what.contains("tracer") => {
             vec![format!("grep TracerPid /proc/{pid}/task/{tid}/status")]
         }
+        RootKind::Stopped if root.what.contains("SIGTTIN") => vec![stacks(pid)],
         RootKind::Stopped => vec![format!("kill -CONT {pid}")],
         RootKind::Frozen => vec![format!("cat /proc/{pid}/cgroup")],
         RootKind::Computes => vec![format!("flagfinder spin {pid} --thread {tid} --explain")],

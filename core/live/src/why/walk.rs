@@ -14,7 +14,7 @@ use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
-use super::place::is_on;
+use super::place::{is_on, is_passing};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::served::from_client;
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
             trail.fanned.push(node.pid);
         }
         let mut ways = Vec::new();
-        for (place, debtor, direct) in self.threads(&obstacle.debtors) {
+        for (place, debtor, direct) in self.threads(obstacle) {
             let owing = self.node(place);
             let found = match obstacle.waits_for.kind {
                 // It ran while it was looked at. What it does a moment later explains nothing.
@@ -220,6 +220,13 @@ impl<'a> Walk<'a> {
                         "its child {} has ended meanwhile, and what it does then was not found",
                         place.0
                     );
+                    Chosen::end(End::unknown(what), node)
+                }
+                // It had a descriptor a moment ago, so its end is no hang.
+                _ if matches!(debtor.who, Who::Process(_, Some(_)))
+                    && self.processes.get(place.0).is_none() =>
+                {
+                    let what = format!("process {} has ended meanwhile", place.0);
                     Chosen::end(End::unknown(what), node)
                 }
                 _ => self.explore(place, trail),
@@ -251,6 +258,9 @@ impl<'a> Walk<'a> {
         }
         if fans {
             trail.fanned.pop();
+        }
+        if obstacle.for_room {
+            ways.iter_mut().for_each(Way::is_unread);
         }
         for debtor in &obstacle.debtors {
             if let Some((place, found)) = self.of_its_output(debtor, &ways) {
@@ -296,15 +306,25 @@ impl<'a> Walk<'a> {
     }
 
     /// Each thread that may owe, with what is known, and whether it is known to be this one.
-    fn threads(&mut self, debtors: &[Debtor]) -> Vec<(Place, Debtor, bool)> {
+    fn threads(&mut self, obstacle: &Obstacle) -> Vec<(Place, Debtor, bool)> {
         let mut all = Vec::new();
-        for debtor in debtors {
+        let not_on = match obstacle.for_room {
+            true => ("none", "reads it"),
+            false => ("which", "is to use it is not known"),
+        };
+        let holders: Vec<u32> = obstacle.debtors.iter().filter_map(holder).collect();
+        for debtor in &obstacle.debtors {
+            if holder(debtor).is_some_and(|pid| is_passing(self.processes, pid, &holders)) {
+                continue;
+            }
             match &debtor.who {
                 Who::Thread(pid, tid) => {
                     let is_direct = debtor.known != Known::Assumed;
                     all.push(((*pid, *tid), debtor.clone(), is_direct));
                 }
-                Who::Process(pid, file) => self.of_process(*pid, file.as_deref(), debtor, &mut all),
+                Who::Process(pid, file) => {
+                    self.of_process((*pid, file.as_deref()), debtor, not_on, &mut all)
+                }
             }
         }
         all
@@ -312,9 +332,9 @@ impl<'a> Walk<'a> {
 
     fn of_process(
         &mut self,
-        pid: u32,
-        file: Option<&str>,
+        (pid, file): (u32, Option<&str>),
         debtor: &Debtor,
+        (which, does): (&str, &str),
         all: &mut Vec<(Place, Debtor, bool)>,
     ) {
         let tids = self.processes.get(pid).map(super::process::Process::tids);
@@ -334,7 +354,7 @@ impl<'a> Walk<'a> {
             };
             let which = match is_on {
                 true => "this thread is in a call on it".to_owned(),
-                false => format!("which of its {count} threads is to use it is not known"),
+                false => format!("{which} of its {count} threads {does}"),
             };
             let reason = format!("{}; {which}", debtor.reason);
             let one = Debtor {
@@ -388,6 +408,14 @@ impl<'a> Walk<'a> {
 fn leads_to(way: &Way, pid: u32) -> bool {
     let owed_by = way.links.first().and_then(|link| link.owed_by.as_ref());
     owed_by.is_some_and(|owed| owed.node.pid == pid)
+}
+
+/// The process of a debtor that has a descriptor.
+fn holder(debtor: &Debtor) -> Option<u32> {
+    match debtor.who {
+        Who::Process(pid, Some(_)) => Some(pid),
+        _ => None,
+    }
 }
 
 /// Is the thread in a circle, and not only before one?

@@ -97,6 +97,16 @@ impl Way {
         }
     }
 
+    /// A full channel, and a thread of the process with its other end waits for the one that
+    /// writes. No thread of it is in a call on the channel, or that one would be known to owe; so
+    /// nobody reads it until that wait ends.
+    pub(super) fn is_unread(&mut self) {
+        if self.known == Known::Assumed && matches!(self.outcome, Outcome::Circle { .. }) {
+            self.known = Known::Seen;
+            self.links[0].known = Known::Seen;
+        }
+    }
+
     /// What the next thread waits for, if nobody is known to end that.
     pub(super) fn blocked_in(&self) -> Option<String> {
         let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
@@ -114,6 +124,13 @@ impl Way {
         };
         let is_lost = matches!(self.outcome, Outcome::Root(_, Weight::Unknown));
         is_lost && self.links.iter().skip(1).any(is_other)
+    }
+
+    /// Is a thread of another process known to owe, as surely as that, and its wait not explained?
+    pub(super) fn is_elsewhere(&self, node: &Node, surest: Option<Known>) -> bool {
+        let owed_by = self.links[0].owed_by.as_ref();
+        let is_other = owed_by.is_some_and(|owed| owed.node.pid != node.pid);
+        is_other && Some(self.known) == surest && self.weight() == Some(Weight::Unknown)
     }
 
     pub(super) fn leads_on(&self) -> bool {
