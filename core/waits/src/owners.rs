@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Who else has a pipe, socket, terminal, message queue or /dev/fuse open: found by what /proc/*/fd links to.
+//! Who else has a pipe, socket, terminal, message queue or /dev/fuse open: found by what
+//! /proc/*/fd links to.
 
 use std::fs;
 use std::time::{Duration, Instant};
