@@ -10,8 +10,8 @@ use crate::evidence::Outside;
 use crate::exit_depths::ExitDepths;
 use crate::report::Own;
 
-/// What the exit adds to the word's score, why, and whether its test shows that a virtual machine has
-/// the word for itself.
+/// What the exit adds to the word's score, why, and whether its test shows that a virtual machine
+/// has the word for itself.
 pub fn exit_bonus(
     window: &Window,
     analysis: &Analysis,

@@ -353,11 +353,11 @@ impl Ranker<'_> {
             depths,
             ..
         } = *self;
-        // The bound towards which a loop counts, and the end of a loop that moves data, are no flags,
-        // whatever else speaks for them, unless another thread sets them.
+        // The bound towards which a loop counts, and the end of a loop that moves data, are no
+        // flags, whatever else speaks for them, unless another thread sets them.
         let progress = &analysis.progress;
-        // A scheduler in user space sleeps and changes from task to task; a task shows by itself what
-        // it tests.
+        // A scheduler in user space sleeps and changes from task to task; a task shows by itself
+        // what it tests.
         let of_task = depths.schedules && !depths.runtime[exit];
         let otherwise = outside.live && !progress.repeats && !of_task;
         let is_woken = progress.is_woken && !of_task;
