@@ -39,19 +39,24 @@ def test_processes_children_are_recorded_after_their_end(tmp_path: Path) -> None
     path, go = tmp_path / "run.events", tmp_path / "go"
     script = f'until [ -e "{go}" ]; do sleep 0.05; done; (sleep 0.7; exec sh -c "exit 5") & exit 0'
     with subprocess.Popen(["sh", "-c", script]) as shell:
-        command = [*FLAGFINDER, "events", "record", "-o", str(path), "--pid", str(shell.pid)]
-        with subprocess.Popen(command) as recording:
-            try:
-                while not has_events(path) and recording.poll() is None:
-                    time.sleep(0.1)
-                go.touch()
-                recording.wait(timeout=60)
-            finally:
-                recording.kill()
-                go.touch()
+        recorded_while(shell, path, go)
     lines = flagfinder("events", "dump", path).stdout.splitlines()
     assert [line for line in lines if line.endswith("status 0x500")]
     assert info(path)["end"]["reason"] == "target-ended"
+
+
+def recorded_while(shell: subprocess.Popen[bytes], path: Path, go: Path) -> None:
+    """Records a process that goes on once the file `go` is there, until it has ended."""
+    command = [*FLAGFINDER, "events", "record", "-o", str(path), "--pid", str(shell.pid)]
+    with subprocess.Popen(command) as recording:
+        try:
+            while not has_events(path) and recording.poll() is None:
+                time.sleep(0.1)
+            go.touch()
+            assert recording.wait(timeout=60) == 0
+        finally:
+            recording.kill()
+            go.touch()
 
 
 def has_events(path: Path) -> bool:
@@ -59,13 +64,12 @@ def has_events(path: Path) -> bool:
 
 
 def test_a_process_that_nobody_waits_for_has_ended(tmp_path: Path) -> None:
-    with subprocess.Popen(["true"]) as ended:
-        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        ran = run(
-            [*FLAGFINDER, "events", "record", "-o", tmp_path / "x", "--pid", ended.pid], timeout=60
-        )
-    assert ran.returncode == 0, ran.stderr
-    assert "the process ended" in ran.stderr
+    path, go = tmp_path / "run.events", tmp_path / "go"
+    with subprocess.Popen(["sh", "-c", f'until [ -e "{go}" ]; do sleep 0.05; done']) as shell:
+        recorded_while(shell, path, go)
+        is_left = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        assert os.waitid(os.P_PID, shell.pid, is_left), "its exit status is still there"
+    assert info(path)["end"]["reason"] == "target-ended"
 
 
 def test_a_process_beside_the_program_is_recorded_but_not_waited_for(tmp_path: Path) -> None:
