@@ -98,14 +98,12 @@ def test_past_code_and_other_objects_answer_nothing(when: str, body: str, at: in
 
 def test_what_a_thread_asks_between_two_sleeps_is_told_and_an_error_is_no_answer() -> None:
     when = "take(lock) does not raise OSError"
-    ways = [
-        PythonExit(line=3, way="return", when=when, where={}, foreign=True),
-        PythonExit(line=4, way="raise", when="late()", where={}, foreign=True),
-    ]
-    loop = PythonLoop("take", "app.py", 2, 9, (7,), "works", (), tuple(ways), (), None)
+    taken = PythonExit(line=3, way="return", when=when, where={}, foreign=True)
+    late = PythonExit(line=4, way="raise", when="late()", where={}, foreign=True)
+    loop = PythonLoop("take", "app.py", 2, 9, (7,), "works", (), (taken, late), (), None)
     told = asks_between(5, loop)
     assert told is not None
     assert told["nobody"].endswith(f"at app.py:2, which ends when `{when}`")
     assert told["of_task"] == "unknown"
-    only_error = PythonLoop("take", "app.py", 2, 9, (7,), "works", (), (ways[1],), (), None)
+    only_error = PythonLoop("take", "app.py", 2, 9, (7,), "works", (), (late,), (), None)
     assert asks_between(5, only_error) is None
