@@ -15,8 +15,8 @@ _TAKEN, _READ, _FIRST = 4096, 4104, 8192
 class Program:
     """Writes records as `frida_agents/tracer/src/ring.rs` does."""
 
-    def __init__(self, rings: Ring) -> None:
-        with Path(rings.path).open("r+b") as file:
+    def __init__(self, ring: Ring) -> None:
+        with Path(ring.path).open("r+b") as file:
             self.bytes = mmap.mmap(file.fileno(), 0)
         self.count = 0
 
@@ -33,29 +33,29 @@ class Program:
 
 
 def test_records_come_once_and_in_order() -> None:
-    rings = Ring(b"config")
-    program = Program(rings)
+    ring = Ring(b"config")
+    program = Program(ring)
     assert program.bytes[:6] == b"config"
     for _ in range(3):
         written = b"".join(program.write() for _ in range(RECORDS // 2 + 1))
-        assert rings.take() == written
-        assert rings.take() == b""
+        assert ring.take() == written
+        assert ring.take() == b""
         assert struct.unpack_from("<Q", program.bytes, _READ)[0] == program.count
 
 
 def test_what_a_thread_has_begun_is_waited_for_until_the_process_has_ended() -> None:
-    rings = Ring(b"")
-    program = Program(rings)
+    ring = Ring(b"")
+    program = Program(ring)
     first = program.write()
     program.begin()
     last = program.write()
-    assert rings.take() == first
-    assert rings.take(is_over=True) == last
+    assert ring.take() == first
+    assert ring.take(is_over=True) == last
 
 
 def test_what_a_program_wrote_before_its_end_is_taken_before_it_counts_as_over() -> None:
-    rings = Ring(b"")
-    program = Program(rings)
+    ring = Ring(b"")
+    program = Program(ring)
     written: list[bytes] = []
 
     def has_ended() -> bool:
@@ -65,9 +65,9 @@ def test_what_a_program_wrote_before_its_end_is_taken_before_it_counts_as_over()
             written.append(program.write())
         return is_over
 
-    assert rings.wait(has_ended, 1) == (written[0], False)
-    assert rings.wait(has_ended, 1) == (written[1], False)
-    assert rings.wait(has_ended, 1) == (b"", True)
+    assert ring.wait(has_ended, 1) == (written[0], False)
+    assert ring.wait(has_ended, 1) == (written[1], False)
+    assert ring.wait(has_ended, 1) == (b"", True)
 
 
 def test_a_wait_ends_when_its_time_is_over() -> None:

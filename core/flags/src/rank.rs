@@ -167,7 +167,7 @@ impl Ranker<'_> {
 
     /// In how many rounds the word is read, and whether it keeps its value. Returns their share.
     fn rounds(&self, candidate: &Candidate, scale: &mut Scale) -> f64 {
-        let Ranker { analysis, .. } = *self;
+        let analysis = self.analysis;
         let rounds = analysis.spin.starts.len() as u32 - 1;
         let part = f64::from(candidate.rounds) / f64::from(rounds.max(1));
         if part >= 0.9 {
@@ -187,29 +187,29 @@ impl Ranker<'_> {
         part
     }
 
-    /// The exit that speaks most for the word, and whether its test shows a machine's own word.
+    /// Of the exits that the word decides, the one that speaks most for it, and whether its test
+    /// shows that a virtual machine has the word for itself.
     fn exit(&self, candidate: &Candidate, scale: &mut Scale) -> Option<(usize, Option<Own>)> {
-        let Ranker {
-            window,
-            analysis,
-            outside,
-            depths,
-            ..
-        } = *self;
-        // The exit that speaks most for the word, of all exits that it decides.
+        let analysis = self.analysis;
         let (exit, bonus, why, mut own) = candidate
             .exits
             .iter()
             .map(|&exit| {
-                let (bonus, why, own) =
-                    exit_bonus(window, analysis, depths, outside, candidate, exit);
+                let (bonus, why, own) = exit_bonus(
+                    self.window,
+                    analysis,
+                    self.depths,
+                    self.outside,
+                    candidate,
+                    exit,
+                );
                 (exit, bonus, why, own)
             })
             .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
         scale.score += bonus;
         scale.evidence.extend(why);
         // It is read together with its type.
-        if outside.live && analysis.is_compared(candidate) {
+        if self.outside.live && analysis.is_compared(candidate) {
             own = None;
         }
         let bounds = |&other: &usize| analysis.exits[other].induction;
@@ -255,15 +255,9 @@ impl Ranker<'_> {
 
     /// The code that reads the word.
     fn site(&self, candidate: &Candidate, scale: &mut Scale) {
-        let Ranker {
-            window,
-            analysis,
-            outside,
-            depths,
-            ..
-        } = *self;
+        let (analysis, depths) = (self.analysis, self.depths);
         if candidate.kind == DataKind::Code {
-            let read = &window.code(candidate.step).instruction;
+            let read = &self.window.code(candidate.step).instruction;
             if read.is_ip_rel_memory_operand() {
                 let why = "it lies with the code that reads it: a constant of that code";
                 scale.add(-0.3, why);
@@ -280,7 +274,7 @@ impl Ranker<'_> {
             scale.add(-0.08, why);
         }
         let is_idle = |&exit: &usize| depths.idle[exit];
-        if outside.live && candidate.exits.iter().all(is_idle) {
+        if self.outside.live && candidate.exits.iter().all(is_idle) {
             let why = "it is tested within a call whose result the loop does not use";
             scale.add(-0.12, why);
         }
