@@ -42,7 +42,7 @@ def poke(plan: Plan) -> Poked:
     left = None
     if plan.thread is not None:
         left = not _still_polls(plan)
-    return Poked(plan, before, after, left, after is None or not _runs(plan.pid))
+    return Poked(plan, before, after, left, after is None or not _lives(plan.pid))
 
 
 def try_poke(plan: Plan) -> Proof:
@@ -72,11 +72,18 @@ def _still_polls(plan: Plan) -> bool:
     return found is not None
 
 
-def _runs(pid: int, tid: int | None = None) -> bool:
+def _lives(pid: int) -> bool:
+    """Its first thread may have ended before the others."""
     try:
-        status = Path(f"/proc/{pid}/task/{tid or pid}/stat").read_text(
-            encoding="utf-8", errors="replace"
-        )
+        return any(_runs(pid, int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return False
+
+
+def _runs(pid: int, tid: int) -> bool:
+    try:
+        path = Path(f"/proc/{pid}/task/{tid}/stat")
+        status = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
     state, flags = (status.rpartition(")")[2].split()[number] for number in (0, 6))

@@ -126,5 +126,10 @@ def _parents() -> Iterator[tuple[int, int]]:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
                 stat = text.rpartition(")")[2].split()
-                if stat[0] not in "ZX":
+                if stat[0] not in "ZX" or _others_live(entry):
                     yield int(entry.name), int(stat[1])
+
+
+def _others_live(process: Path) -> bool:
+    """The first thread may end before the others (``pthread_exit`` in ``main``)."""
+    return any(task.name != process.name for task in (process / "task").iterdir())

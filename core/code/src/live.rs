@@ -36,7 +36,7 @@ impl NamesInput {
     /// # Errors
     /// When the process is gone, or its memory may not be read.
     pub fn from_live(pid: u32) -> io::Result<NamesInput> {
-        let root = PathBuf::from(format!("/proc/{pid}"));
+        let root = flagfinder_linux::proc::path(pid, "");
         let maps = Maps::parse(&flagfinder_linux::proc::text(root.join("maps"))?);
         let memory = File::open(root.join("mem"))?;
         let mut threads = threads(&root, pid)?;
@@ -79,7 +79,7 @@ impl NamesInput {
     /// # Errors
     /// When the process is gone, or its memory may not be read.
     pub fn read_tls_blocks(&mut self, pid: u32) -> io::Result<()> {
-        let memory = File::open(format!("/proc/{pid}/mem"))?;
+        let memory = File::open(flagfinder_linux::proc::path(pid, "mem"))?;
         self.tls_blocks.clear();
         for (index, module) in self.modules.iter().enumerate() {
             let image = Image::load(module);

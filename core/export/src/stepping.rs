@@ -81,7 +81,7 @@ impl Stepping {
     /// # Errors
     /// When the process is gone or may not be looked at.
     pub fn look_for_modules(&mut self) -> std::io::Result<Vec<Mapped>> {
-        let text = flagfinder_linux::proc::text(format!("/proc/{}/maps", self.pid))?;
+        let text = flagfinder_linux::proc::text_of(self.pid, "maps")?;
         let mut changed = false;
         for input in NamesInput::from_live(self.pid)?.modules {
             let starts = input.segments.iter().map(|segment| segment.start);

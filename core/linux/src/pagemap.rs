@@ -18,7 +18,7 @@ impl Pagemap {
     /// # Errors
     /// When the process is gone or may not be looked at.
     pub fn open(pid: u32) -> Result<Pagemap> {
-        let file = File::open(format!("/proc/{pid}/pagemap"))?;
+        let file = File::open(crate::proc::path(pid, "pagemap"))?;
         Ok(Pagemap { file })
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::{FromStr, SplitWhitespace};
 
 /// A file of /proc that holds names. A name is bytes, and the kernel cuts that of a thread behind
@@ -15,6 +15,40 @@ use std::str::{FromStr, SplitWhitespace};
 pub fn text(path: impl AsRef<Path>) -> Result<String> {
     let text = String::from_utf8(fs::read(path)?);
     Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// The thread through which /proc shows what all threads of a process share: memory, program,
+/// files. That is the first one. If it has ended (`pthread_exit` in `main`), its folder shows none
+/// of that, and the folder of another thread does.
+pub fn stand_in(pid: u32) -> u32 {
+    if Stat::of(pid).is_none_or(|stat| stat.lives()) {
+        return pid;
+    }
+    let lives = |tid: &u32| Stat::of_thread(pid, *tid).is_some_and(|stat| stat.lives());
+    threads(pid)
+        .into_iter()
+        .flatten()
+        .find(lives)
+        .unwrap_or(pid)
+}
+
+/// A file or folder of /proc that tells what all threads of a process share.
+pub fn path(pid: u32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/{file}", stand_in(pid)))
+}
+
+/// What such a file holds; see [`text`].
+///
+/// # Errors
+/// The system's.
+pub fn text_of(pid: u32, file: &str) -> Result<String> {
+    text(path(pid, file))
+}
+
+/// Whether any thread of a process can still run. None can in one that has ended and whose exit
+/// status nobody has asked for yet.
+pub fn lives(pid: u32) -> bool {
+    Stat::of(pid).is_some_and(|stat| stat.lives()) || stand_in(pid) != pid
 }
 
 /// The numbers among the names in a folder.
@@ -61,14 +95,15 @@ pub fn is_helper(name: &str) -> bool {
 
 /// What a descriptor of it is: a path, `pipe:[7]` and the like.
 pub fn link(pid: u32, fd: i32) -> Option<String> {
-    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    let target = fs::read_link(path(pid, &format!("fd/{fd}"))).ok()?;
     Some(target.to_string_lossy().into_owned())
 }
 
 /// What kind of file a descriptor is: `S_IFIFO` and so on. The file system is not asked, as one
 /// whose server hangs would hold us, too.
 pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
-    let path = CString::new(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    let path = path(pid, &format!("fd/{fd}"));
+    let path = CString::new(path.into_os_string().into_encoded_bytes()).ok()?;
     // SAFETY: a structure of plain numbers, which the kernel fills.
     let mut told: libc::statx = unsafe { std::mem::zeroed() };
     let how = libc::AT_STATX_DONT_SYNC;
@@ -87,7 +122,7 @@ pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
 
 /// The path of its program.
 pub fn program(pid: u32) -> String {
-    let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let path = fs::read_link(path(pid, "exe")).unwrap_or_default();
     path.to_string_lossy().into_owned()
 }
 
@@ -95,7 +130,7 @@ pub fn program(pid: u32) -> String {
 /// `nginx: worker process`; by custom its name comes first, and a colon. `None`: it shows its
 /// arguments.
 pub fn title(pid: u32) -> Option<String> {
-    let arguments = text(format!("/proc/{pid}/cmdline")).ok()?;
+    let arguments = text_of(pid, "cmdline").ok()?;
     title_of(&arguments).map(str::to_owned)
 }
 
@@ -246,6 +281,24 @@ mod tests {
             (Some(7), 255)
         );
         assert_eq!((status.number("PPid:"), status.mask("SigPnd:")), (None, 0));
+    }
+
+    #[test]
+    fn a_zombie_does_not_live() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        // Waits for its end, and leaves it there.
+        // SAFETY: the buffer is written by the call, which knows its size.
+        let waited = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        assert_eq!(waited, 0);
+        assert!(fs::exists(format!("/proc/{pid}")).unwrap());
+        assert!(!lives(pid));
+        child.wait().unwrap();
+        assert!(!lives(pid));
+        assert!(lives(std::process::id()));
     }
 
     #[test]

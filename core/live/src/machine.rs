@@ -142,6 +142,20 @@ fn hops(thread: &ThreadReport, flag: &Value) -> Option<u32> {
     words.find(|word| word.0 == address).map(|word| word.1)
 }
 
+/// Are two hashes compared? An interpreter that looks a name up compares that of the name with the
+/// one that it finds. Both look like chance: they are greater than counts, addresses and times, far
+/// apart, and have no zeros at their ends, as plain fractions have.
+fn is_hash(thread: &ThreadReport, flag: &Value) -> bool {
+    const LEAST: u64 = 1 << 48;
+    const END: u64 = 0xffff;
+    let is_chance = |value: &u64| *value >= LEAST && value & END != 0;
+    let values = ["spin", "exit"].map(|run| number(&flag["value"][run]).filter(is_chance));
+    let [Some(held), Some(asked)] = values else {
+        return false;
+    };
+    held.abs_diff(asked) >= LEAST && is_compared(thread, flag)
+}
+
 /// Leaves the one word that is the flag, or none. `is_open`: the words were taken up.
 pub(crate) fn settle(
     thread: &mut ThreadReport,
@@ -153,7 +167,10 @@ pub(crate) fn settle(
     let shows_program = shows_program(thread);
     let flags = thread.flags.as_array().into_iter().flatten();
     let own: Vec<Option<Own>> = flags.clone().map(|flag| own(thread, flag)).collect();
-    let hops: Vec<Option<u32>> = flags.map(|flag| hops(thread, flag)).collect();
+    let hops: Vec<Option<u32>> = flags.clone().map(|flag| hops(thread, flag)).collect();
+    let hashes: Vec<bool> = flags
+        .map(|flag| !is_made && is_hash(thread, flag))
+        .collect();
     let Value::Array(flags) = &mut thread.flags else {
         return;
     };
@@ -174,7 +191,8 @@ pub(crate) fn settle(
     let has_copy = thread.via != Some(Via::InPlace);
     let mut likeliest: Vec<usize> = ending.clone();
     likeliest.retain(|&at| {
-        (is_owed(at) || has_copy && (is_made || shows_program))
+        !hashes[at]
+            && (is_owed(at) || has_copy && (is_made || shows_program))
             && may_be(own[at], &flags[at], is_owed(at), tests)
     });
     likeliest.sort_by(|&a, &b| {

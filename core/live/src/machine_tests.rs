@@ -204,6 +204,35 @@ fn the_flag_of_an_interpreted_program_is_the_only_word_that_ends_its_loop() {
     assert!(!settled(words).has_flag(), "its score says nothing");
 }
 
+#[test]
+fn a_hash_that_an_interpreter_compares_with_another_is_no_flag() {
+    const HASH: u64 = 0x7d3a_91c4_55e0_1b27;
+    let settled = |module: &Value, held: u64, asked: u64| {
+        let asks = json!([{
+            "address": 0x1000, "bytes": 8, "with_word": true, "value": asked, "when": "equal",
+        }]);
+        let machine = VirtualMachine {
+            readers: reader().into_iter().collect(),
+            asks: serde_json::from_value(asks).expect("asks"),
+            ..VirtualMachine::default()
+        };
+        let mut word = word("word", "leaves");
+        word["address"] = json!({ "spin": "0x1000" });
+        word["value"] = json!({ "spin": format!("{held:#x}"), "exit": format!("{asked:#x}") });
+        settled_of(machine, module, vec![word], None).has_flag()
+    };
+    let module = json!("interpreter");
+    assert!(!settled(&module, HASH, 0x2e88_07f1_d94c_a603));
+    assert!(settled(&module, HASH, HASH + 1), "values of a time");
+    assert!(settled(&module, HASH, 7), "a count");
+    let [half, two] = [0.5f64, 2.0].map(f64::to_bits);
+    assert!(settled(&module, half, two), "fractions");
+    assert!(
+        settled(&Value::Null, HASH, 0x2e88_07f1_d94c_a603),
+        "generated code"
+    );
+}
+
 fn reader() -> Option<Reader> {
     let reader = json!({
         "pc": 0x1000, "base": 0, "index": null, "scale": 1, "displacement": 0,

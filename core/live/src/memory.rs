@@ -25,7 +25,7 @@ impl Memory {
     /// # Errors
     /// When the process is gone or may not be looked at.
     pub fn open(pid: u32) -> std::io::Result<Memory> {
-        let file = File::open(format!("/proc/{pid}/mem"))?;
+        let file = File::open(flagfinder_linux::proc::path(pid, "mem"))?;
         Ok(Memory { file })
     }
 }

@@ -6,6 +6,7 @@ use std::ptr::without_provenance_mut;
 
 use flagfinder_code::{AddressSpace, NamesInput};
 use flagfinder_failure::Failure;
+use flagfinder_linux::proc::stand_in;
 use flagfinder_step::{unable, unable_by};
 
 use crate::memory::Memory;
@@ -80,9 +81,10 @@ pub fn poke(pid: u32, start: u64, address: u64, size: usize, value: u64) -> Resu
         iov_base: without_provenance_mut(address as usize),
         iov_len: size,
     };
+    let through = stand_in(pid) as i32;
     // SAFETY: the local vector is `bytes`, which the call only reads; the kernel checks the
     // remote one, and that its page may be written by the program itself.
-    let written = unsafe { libc::process_vm_writev(pid as i32, &local, 1, &remote, 1, 0) };
+    let written = unsafe { libc::process_vm_writev(through, &local, 1, &remote, 1, 0) };
     if written != size as isize {
         return Err(refused(&Error::last_os_error()));
     }

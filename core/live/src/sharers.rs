@@ -26,7 +26,7 @@ pub(crate) fn sharers(pid: u32, names: &Names, address: u64) -> Vec<(u32, u64)> 
         return Vec::new();
     }
     let maps_it = |other: u32| {
-        let text = flagfinder_linux::proc::text(format!("/proc/{other}/maps")).unwrap_or_default();
+        let text = flagfinder_linux::proc::text_of(other, "maps").unwrap_or_default();
         let maps = Maps::parse(&text);
         let found = maps.all().iter().find_map(|m| in_other(ours, m, address));
         Some((other, found?))

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_failure::Failure;
 use flagfinder_flags::LoopKind;
-use flagfinder_linux::proc::{program, Stat};
+use flagfinder_linux::proc::{lives, path, program, Stat};
 use flagfinder_linux::syscalls;
 use flagfinder_step::{unable, unable_by};
 use serde_json::Value;
@@ -368,7 +368,7 @@ pub fn check(pid: u32) -> Result<(), Failure> {
         return Err(refused(pid, &ErrorKind::NotFound.into()));
     }
     let mut class = [0u8];
-    let file = fs::File::open(format!("/proc/{pid}/exe"));
+    let file = fs::File::open(path(pid, "exe"));
     match file.and_then(|f| f.read_exact_at(&mut class, CLASS)) {
         Ok(()) if class[0] == CLASS_64 => Ok(()),
         Ok(()) => Err(unable(
@@ -387,12 +387,8 @@ pub fn check(pid: u32) -> Result<(), Failure> {
 
 /// Why /proc shows no executable of a process.
 fn without_program(pid: u32) -> &'static str {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    match Stat::of(pid).is_some_and(|stat| stat.lives()) {
+    match lives(pid) {
         true => "It has no program: it is a thread of the kernel",
-        false if threads > 1 => {
-            "Its first thread has ended (pthread_exit): /proc then shows no memory of the others"
-        }
         false => "It has ended; only its exit status is left (a zombie)",
     }
 }

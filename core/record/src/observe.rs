@@ -62,7 +62,7 @@ impl Observed {
             ts_full: ts,
             ..SectionMeta::new(kind)
         };
-        let maps = flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = flagfinder_linux::proc::text_of(pid, "maps").unwrap_or_default();
         if !maps.is_empty() && maps != self.maps {
             lock(sink).section(&meta(SectionKind::Maps), maps.as_bytes());
             self.maps = maps;

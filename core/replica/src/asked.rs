@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use flagfinder_linux::proc::Stat;
+use flagfinder_linux::proc::{path as path_of, Stat};
 
 use crate::answer::{error, Answer};
 use crate::replica::Replica;
@@ -279,11 +279,11 @@ pub(crate) fn sees_the_same(pid: u32) -> Result<bool> {
 /// The place where a path begins, and the path; `None` if it may mean something else to us.
 fn named(pid: u32, base: RawFd, path: CString) -> Option<Named> {
     let begins = match base {
-        _ if path.as_bytes().starts_with(b"/") => "root".to_owned(),
-        libc::AT_FDCWD => "cwd".to_owned(),
-        fd => format!("fd/{fd}"),
+        _ if path.as_bytes().starts_with(b"/") => "root",
+        libc::AT_FDCWD => "cwd",
+        fd => &format!("fd/{fd}"),
     };
-    let begins = format!("/proc/{pid}/{begins}");
+    let begins = path_of(pid, begins);
     let mut only_name = File::options();
     only_name
         .read(true)

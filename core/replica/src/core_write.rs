@@ -53,7 +53,7 @@ pub fn write_core(pid: u32, file: &mut File) -> Result<Vec<String>> {
     let failed = |e: Error| unable_by(format!("No core of process {pid} is written"), &e);
     let mut notes = Vec::new();
     let (held, named) = hold(pid, &mut notes)?;
-    let memory = File::open(format!("/proc/{pid}/mem")).map_err(failed)?;
+    let memory = File::open(proc::path(pid, "mem")).map_err(failed)?;
     let pagemap = Pagemap::open(pid).map_err(failed)?;
     let stretches = stretches(pid).map_err(failed)?;
     let noted = noted(pid, &held, &named, &stretches).map_err(failed)?;
@@ -140,11 +140,11 @@ fn noted(
         let status = layout::status(&thread.registers, &thread.identity, thread.signals);
         note(&mut noted, b"CORE", elf::NT_PRSTATUS, &status);
         if number == 0 {
-            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let program = fs::read_link(proc::path(pid, "exe")).unwrap_or_default();
+            let words = fs::read(proc::path(pid, "cmdline")).unwrap_or_default();
             let info = layout::process(first, &program, &words);
             note(&mut noted, b"CORE", elf::NT_PRPSINFO, &info);
-            let auxiliary = fs::read(format!("/proc/{pid}/auxv"))?;
+            let auxiliary = fs::read(proc::path(pid, "auxv"))?;
             note(&mut noted, b"CORE", elf::NT_AUXV, &auxiliary);
             note(&mut noted, b"CORE", elf::NT_FILE, &layout::files(stretches));
         }

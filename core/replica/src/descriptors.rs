@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 
 use flagfinder_linux::descriptors::{watches, Watch};
-use flagfinder_linux::proc::Stat;
+use flagfinder_linux::proc::{self, Stat};
 
 /// The character device that is always at its end (/dev/null).
 const NULL_DEVICE: u64 = 1 << 8 | 3;
@@ -212,12 +212,12 @@ impl Descriptors {
     }
 
     fn link(&self, descriptor: i32) -> Result<String> {
-        let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.pid))?;
+        let link = std::fs::read_link(proc::path(self.pid, &format!("fd/{descriptor}")))?;
         Ok(link.to_string_lossy().into_owned())
     }
 
     pub(crate) fn information(&self, descriptor: i32) -> Result<String> {
-        std::fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", self.pid))
+        proc::text_of(self.pid, &format!("fdinfo/{descriptor}"))
     }
 
     fn position(&self, descriptor: i32) -> Result<u64> {
@@ -230,7 +230,7 @@ impl Descriptors {
 
     /// Does a process live that is not a zombie? `None`: there is no such process.
     pub fn lives(&self, pid: i32) -> Option<bool> {
-        Some(Stat::of(pid as u32)?.lives())
+        Stat::of(pid as u32).map(|_| proc::lives(pid as u32))
     }
 }
 

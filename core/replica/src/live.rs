@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flagfinder_code::{Mapping, Maps};
 use flagfinder_failure::Failure;
-use flagfinder_linux::proc::Status;
+use flagfinder_linux::proc::{self, Status};
 use flagfinder_step::{unable_by, Pause};
 
 use crate::child::extended;
@@ -75,8 +75,8 @@ impl Live {
     /// Four parts: the process is gone, or may not be read.
     pub fn open(pid: u32) -> Result<Live, Failure> {
         let refused = |e: Error| unable_by(format!("Process {pid} can't be copied"), &e);
-        let memory = File::open(format!("/proc/{pid}/mem")).map_err(refused)?;
-        let maps = flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).map_err(refused)?;
+        let memory = File::open(proc::path(pid, "mem")).map_err(refused)?;
+        let maps = proc::text_of(pid, "maps").map_err(refused)?;
         let maps = Maps::parse(&maps);
         let vdso = maps.all().iter().find(|mapping| mapping.path == "[vdso]");
         Ok(Live {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 
 use flagfinder_code::{Mapping, Maps};
+use flagfinder_linux::proc::path;
 use object::elf;
 
 use crate::source::PAGE;
@@ -38,11 +39,11 @@ pub struct Stretch {
 /// # Errors
 /// When the process is gone, or may not be looked at.
 pub fn stretches(pid: u32) -> std::io::Result<Vec<Stretch>> {
-    let filter = fs::read_to_string(format!("/proc/{pid}/coredump_filter"));
+    let filter = fs::read_to_string(path(pid, "coredump_filter"));
     let filter = filter
         .ok()
         .and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-    let text = fs::read(format!("/proc/{pid}/smaps"))?;
+    let text = fs::read(path(pid, "smaps"))?;
     let found = parse(&String::from_utf8_lossy(&text), filter.unwrap_or(USUAL));
     match found.is_empty() {
         true => Err(Error::from(ErrorKind::NotFound)),

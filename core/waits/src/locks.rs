@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use flagfinder_linux::file_locks::Line;
-use flagfinder_linux::proc::processes;
+use flagfinder_linux::proc::{path, processes};
 
 /// It waits for a lock on a file: flock, fcntl with F_SETLKW or F_OFD_SETLKW.
 pub fn takes_file_lock(number: u32, args: &[u64; 6]) -> bool {
@@ -28,11 +29,11 @@ pub struct FileLocks {
 
 /// Those on the file of a process's descriptor; `None`: it is not to be read.
 pub fn on_file(pid: u32, fd: i32) -> Option<FileLocks> {
-    on_path(pid, &format!("/proc/{pid}/fd/{fd}"))
+    on_path(pid, &path(pid, &format!("fd/{fd}")))
 }
 
 /// Those on the file at a path of ours, for a process that waits.
-pub fn on_path(pid: u32, path: &str) -> Option<FileLocks> {
+pub fn on_path(pid: u32, path: &Path) -> Option<FileLocks> {
     let file = fs::metadata(path).ok()?;
     let inode = format!(":{}", file.ino());
     let text = fs::read_to_string("/proc/locks").unwrap_or_default();

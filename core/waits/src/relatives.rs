@@ -4,7 +4,7 @@
 use std::fs;
 
 use flagfinder_code::own_id;
-use flagfinder_linux::proc::{processes, Stat};
+use flagfinder_linux::proc::{lives, processes, Stat};
 
 /// A process, its parent, and whether it has not ended.
 struct Relation {
@@ -18,7 +18,7 @@ fn relations() -> Vec<Relation> {
         let stat = Stat::of(pid)?;
         Some(Relation {
             pid,
-            lives: stat.lives(),
+            lives: lives(pid),
             parent: stat.field(Stat::PARENT)?,
         })
     };

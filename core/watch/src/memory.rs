@@ -13,7 +13,7 @@ impl Memory {
     /// # Errors
     /// When the process is gone, or its memory may not be read.
     pub fn open(pid: u32) -> io::Result<Memory> {
-        File::open(format!("/proc/{pid}/mem")).map(Memory)
+        File::open(flagfinder_linux::proc::path(pid, "mem")).map(Memory)
     }
 
     /// As many bytes as are mapped from `address` on, at most `bytes.len()`; returns how many.

@@ -136,7 +136,7 @@ impl Consumer {
         // Their ends may have come before their entries, or not be seen yet: then nobody would
         // remove the entries.
         let ended = self.tree.keys().into_iter();
-        let ended = ended.filter(|pid| !processes::lives(*pid));
+        let ended = ended.filter(|pid| !proc::lives(*pid));
         ended.for_each(|pid| self.tree.remove(&pid));
         Ok(())
     }

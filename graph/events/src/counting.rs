@@ -200,7 +200,7 @@ impl Counting {
             }
         }
         let ended = self.tree.keys().into_iter();
-        let ended = ended.filter(|pid| !processes::lives(*pid));
+        let ended = ended.filter(|pid| !proc::lives(*pid));
         ended.for_each(|pid| self.tree.remove(&pid));
         Ok(())
     }

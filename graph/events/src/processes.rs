@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use flagfinder_linux::proc::{self, Stat};
+use flagfinder_linux::proc;
 
 use crate::facts::ThreadFact;
 use crate::protocol::Member;
@@ -16,7 +16,7 @@ pub(crate) fn thread_name(pid: u32, tid: u32) -> String {
 /// Its threads, with their names.
 pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
     // Kernel threads have no memory and so no map.
-    let kernel = fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.is_empty())
+    let kernel = fs::read(proc::path(pid, "maps")).is_ok_and(|maps| maps.is_empty())
         && fs::read_link(format!("/proc/{pid}/exe")).is_err();
     let tids = proc::threads(pid).unwrap_or_default();
     tids.into_iter()
@@ -36,7 +36,7 @@ pub(crate) fn all_threads() -> Vec<ThreadFact> {
 
 /// The executable lines of /proc/PID/maps; `None` when it is gone or has none.
 pub(crate) fn code_maps(pid: u32) -> Option<String> {
-    let text = flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).ok()?;
+    let text = proc::text_of(pid, "maps").ok()?;
     let is_code = |line: &&str| {
         line.split(' ')
             .nth(1)
@@ -74,34 +74,9 @@ pub(crate) fn code_ranges(maps: &str, program: &str) -> Member {
     }
 }
 
-/// Whether any of its threads can still run. None can in a process that has ended and that nobody
-/// has waited for yet. If its first thread has ended, others may go on.
-pub(crate) fn lives(pid: u32) -> bool {
-    let others = || proc::threads(pid).is_ok_and(|tids| tids.len() > 1);
-    Stat::of(pid).is_some_and(|stat| stat.lives() || others())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_zombie_does_not_live() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = child.id();
-        // Waits for its end, and leaves it there.
-        // SAFETY: the buffer is written by the call, which knows its size.
-        let waited = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT)
-        };
-        assert_eq!(waited, 0);
-        assert!(fs::exists(format!("/proc/{pid}")).unwrap());
-        assert!(!lives(pid));
-        child.wait().unwrap();
-        assert!(!lives(pid));
-        assert!(lives(std::process::id()));
-    }
 
     #[test]
     fn the_program_and_the_rest_are_told_apart() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use flagfinder_code::Code;
 use flagfinder_flags::ENDLESS;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::{link, Stat};
+use flagfinder_linux::proc::{self, link, Stat};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::shown;
 use flagfinder_linux::traits;
@@ -410,8 +410,8 @@ fn opening(pid: u32, path: Option<&str>, sleeps_in: &str) -> Vec<Obstacle> {
         return Vec::new();
     };
     let place = match path.starts_with('/') {
-        true => format!("/proc/{pid}/root{path}"),
-        false => format!("/proc/{pid}/cwd/{path}"),
+        true => proc::path(pid, &format!("root{path}")),
+        false => proc::path(pid, &format!("cwd/{path}")),
     };
     if !fs::metadata(place).is_ok_and(|file| file.file_type().is_fifo()) {
         return Vec::new();

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use flagfinder_linux::descriptors::Watch;
-use flagfinder_linux::proc::{file_kind, link};
+use flagfinder_linux::proc::{file_kind, link, path};
 
 use super::children;
 use super::obstacle::{Debtor, End, Obstacle, Side, Weight, Who};
@@ -229,7 +229,7 @@ fn device(place: &Place) -> Vec<Obstacle> {
 }
 
 fn anonymous(processes: &mut Processes, place: &Place, kind: &str) -> Vec<Obstacle> {
-    let path = format!("/proc/{}/fdinfo/{}", place.pid, place.fd);
+    let path = path(place.pid, &format!("fdinfo/{}", place.fd));
     let info = fs::read_to_string(path).unwrap_or_default();
     let field = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name))?;

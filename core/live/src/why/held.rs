@@ -219,7 +219,7 @@ fn shares_memory(process: &Process, other: u32) -> bool {
 }
 
 fn maps_of(pid: u32) -> Maps {
-    Maps::parse(&flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).unwrap_or_default())
+    Maps::parse(&flagfinder_linux::proc::text_of(pid, "maps").unwrap_or_default())
 }
 
 /// A word whose owner is not known: whoever can write it may owe it.

@@ -2,10 +2,10 @@
 //! Who holds a lock on a file that a thread waits for, or asks for again and again.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flagfinder_files::open_regular;
-use flagfinder_linux::proc::{link, Stat};
+use flagfinder_linux::proc::{self, link};
 use flagfinder_waits::locks::{self, FileLocks};
 
 use super::obstacle::{Debtor, End, Obstacle, Who};
@@ -37,10 +37,10 @@ pub fn refused(pid: u32, call: &str, result: i64, fd: i32, path: Option<&str>) -
 }
 
 /// Where we find what the process calls so.
-fn place(pid: u32, path: &str) -> String {
+fn place(pid: u32, path: &str) -> PathBuf {
     match path.starts_with('/') {
-        true => format!("/proc/{pid}/root{path}"),
-        false => format!("/proc/{pid}/cwd/{path}"),
+        true => proc::path(pid, &format!("root{path}")),
+        false => proc::path(pid, &format!("cwd/{path}")),
     }
 }
 
@@ -81,7 +81,7 @@ fn made(pid: u32, path: &str) -> Obstacle {
         return Obstacle::ends(Kind::Lock, label, end);
     };
     let by = format!("{path} holds the process id {owner}");
-    if !Stat::of(owner).is_some_and(|stat| stat.lives()) {
+    if !proc::lives(owner) {
         let what = format!("{by}: that process has ended without removing it");
         let end = End::fault(RootKind::Ended, what).of(owner, None, String::new());
         return Obstacle::ends(Kind::Lock, label, end);
@@ -90,9 +90,9 @@ fn made(pid: u32, path: &str) -> Obstacle {
     Obstacle::owed(Kind::Lock, label, vec![debtor])
 }
 
-fn owner(place: &str) -> Option<u32> {
+fn owner(place: &Path) -> Option<u32> {
     let mut text = String::new();
-    open_regular(Path::new(place))
+    open_regular(place)
         .ok()?
         .take(LONGEST)
         .read_to_string(&mut text)
@@ -126,7 +126,7 @@ mod tests {
         let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
         // SAFETY: a text of ours.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        let told = owner(&path.to_string_lossy());
+        let told = owner(&path);
         fs::remove_file(path).expect("its name");
         assert_eq!(told, None);
     }

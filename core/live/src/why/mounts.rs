@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use flagfinder_linux::proc::{link, text};
+use flagfinder_linux::proc::{self, link, text_of};
 use flagfinder_linux::syscalls;
 use flagfinder_waits::call::descriptors;
 use flagfinder_waits::proc::Call;
@@ -71,18 +71,18 @@ pub fn served(
     if !WAITS_IN.iter().any(|begins| sleeps_in.starts_with(begins)) {
         return None;
     }
-    let mounts = text(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let mounts = text_of(pid, "mountinfo").unwrap_or_default();
     let whole = path.map(|path| match path.starts_with('/') {
         true => path.to_owned(),
         false => {
-            let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+            let folder = fs::read_link(proc::path(pid, "cwd")).unwrap_or_default();
             folder.join(path).to_string_lossy().into_owned()
         }
     });
     let mut of_fd = || {
         let inside = processes.get(pid)?.inside.as_ref()?;
         let fd = descriptors(call, &*inside.memory).first().copied()?;
-        let info = text(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+        let info = text_of(pid, &format!("fdinfo/{fd}")).ok()?;
         let id = number(&info, "mnt_id:")?;
         let mut all = mounts.lines().filter_map(Mount::parse);
         all.find(|mount| mount.id == id)
@@ -98,7 +98,7 @@ pub fn served(
     };
     let call = syscalls::name(call.number);
     let of = |owner: &flagfinder_waits::Owner| {
-        let info = text(format!("/proc/{}/fdinfo/{}", owner.pid, owner.fd)).ok()?;
+        let info = text_of(owner.pid, &format!("fdinfo/{}", owner.fd)).ok()?;
         number(&info, "fuse_connection:")
     };
     let mut debtors: Vec<Debtor> = Vec::new();

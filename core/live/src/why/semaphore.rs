@@ -104,7 +104,7 @@ fn of_process(pid: u32, semaphore: u64, end: Instant) -> Has {
 fn search(pid: u32, semaphore: u64, end: Instant) -> Option<Has> {
     let memory = Memory::open(pid).ok()?;
     let pages = Pagemap::open(pid).ok()?;
-    let maps = Maps::parse(&flagfinder_linux::proc::text(format!("/proc/{pid}/maps")).ok()?);
+    let maps = Maps::parse(&proc::text_of(pid, "maps").ok()?);
     let mut has = Has::Unknown;
     let mut bytes = Vec::new();
     let objects = maps.all().iter();

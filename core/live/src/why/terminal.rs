@@ -3,8 +3,6 @@
 //! sshd, a terminal's window. For a program that reads the terminal, the wait ends at the person
 //! who would type.
 
-use std::fs;
-
 /// What descriptors of masters link to.
 pub const MASTERS: [&str; 2] = ["/dev/ptmx", "/dev/pts/ptmx"];
 
@@ -13,7 +11,7 @@ pub fn of_master(pid: u32, fd: i32, target: &str) -> Option<String> {
     if !MASTERS.contains(&target) {
         return None;
     }
-    number(&fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?)
+    number(&flagfinder_linux::proc::text_of(pid, &format!("fdinfo/{fd}")).ok()?)
         .map(|number| format!("/dev/pts/{number}"))
 }
 
