@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! Where the way leads that a branch never took, by the code of the running process.
 
-
 use crate::found::{alone, live};
 use crate::program::*;
 
