@@ -1,5 +1,5 @@
 # make demo   set up, record both runs of an OpenMP program, name the flag
-# make check  the tests that record no program: three minutes, once the package is built
+# make check  the tests that record no program, compiled for that: three minutes on two CPUs
 # make test   what a change needs before it goes in: lint and every kind of test, each on a part of
 #             the samples, cases and ways
 # make soak   what a release needs (hours): every variant of every sample five times, the bars of
@@ -22,8 +22,9 @@ PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core graph
 CLIPPY_OF_RECORD := 0.1.95
 STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version)),-D warnings)
 # Of what is compiled for the package, nothing is compiled again for its tests: the same crates are
-# chosen, with the same features.
-RUST_TESTS := --workspace --exclude flagfinder-fuzz --release --locked
+# chosen, with the same features. Those of `make check` are in the profile for development.
+CHECKED := --workspace --exclude flagfinder-fuzz --locked
+RUST_TESTS := $(CHECKED) --release
 
 PYTEST := MAKEFLAGS= FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 # Each test has a time limit (pyproject.toml). These are for all of them, in seconds; pytest then
@@ -31,13 +32,26 @@ PYTEST := MAKEFLAGS= FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyt
 BESIDE_TEST := 2700
 ALONE_TEST := 1800
 
-.PHONY: demo check test test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust lint-others report test-rust setup tracer samples clean
+.PHONY: demo check check-built check-rust check-python test test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust lint-others report test-rust setup tracer samples clean
 
 demo: tracer
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh samples/demo/run.sh build/demo
 
-check: test-rust $(STAMPS)/dev
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -m "not live" tests/unit tests/events
+# Installing packages runs beside the compiler, and building the engine beside the tests of Rust,
+# which wait for a part of their time.
+check:
+	@$(MAKE) --no-print-directory -j2 $(STAMPS)/requirements check-built
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check-rust check-python
+
+check-built: $(STAMPS)/packages
+	$(CARGO) build $(CHECKED) $(EXAMPLES:%=--example %) --tests
+
+check-rust: check-built
+	$(CARGO) test $(CHECKED) --tests --no-fail-fast --quiet
+
+check-python: $(STAMPS)/check
+	FF_CARGO_PROFILE=dev PYTHONPATH="$(CURDIR)/build/check" PATH="$(CURDIR)/build/check/bin:$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/pytest -m "not live" tests/unit tests/events
 
 # Compiling needs no network, and installing the rest needs little of a CPU: they run side by side.
 test:
@@ -124,6 +138,12 @@ $(STAMPS)/wheel: $(PACKAGE_SOURCES) $(STAMPS)/venv
 $(STAMPS)/installed: $(STAMPS)/wheel
 	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	$(BIN)/pip install --quiet flagfinder
+	@touch $@
+
+# The engine as `make check` tests it, compiled for that and installed beside the environment.
+$(STAMPS)/check: $(PACKAGE_SOURCES) $(STAMPS)/requirements
+	rm -rf build/check
+	SETUPTOOLS_RUST_CARGO_PROFILE=dev $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/check .
 	@touch $@
 
 $(STAMPS)/requirements: .ci/requirements.txt $(STAMPS)/venv

@@ -62,11 +62,13 @@ def rust_layout(shared: Shared) -> dict[str, int]:
     # As in the Makefile, which has built it already: another choice of packages gives others
     # features, and builds them once more.
     workspace = ["--workspace", "--exclude", "flagfinder-fuzz"]
+    profile = os.environ.get("FF_CARGO_PROFILE", "release")
     command = [
         cargo,
         "build",
         "--quiet",
-        "--release",
+        "--profile",
+        profile,
         "--locked",
         *workspace,
         "--example",
@@ -77,7 +79,8 @@ def rust_layout(shared: Shared) -> dict[str, int]:
     )
     assert built.returncode == 0, built.stderr
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
-    program = target / "release" / "examples" / shared.example
+    folder = "debug" if profile == "dev" else profile
+    program = target / folder / "examples" / shared.example
     run = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
     return {name: int(number) for name, number in map(str.split, run.stdout.splitlines())}
 

@@ -3,12 +3,13 @@
 //! would have told is written down by hand.
 
 use flagfinder_analysis as analysis;
-use iced_x86::code_asm::*;
 use iced_x86::Register;
 
 use crate::evidence::{Counterpart, Outside, Store};
 use crate::{finder, naming};
 
+#[path = "../tests/rules/assembler.rs"]
+mod assembler;
 // These tests need only some of them.
 #[allow(dead_code)]
 #[path = "../tests/rules/found.rs"]
@@ -43,17 +44,13 @@ fn judged(mut program: Program, say: impl Fn(&mut Outside, u64)) -> Found {
 
 /// What the loop does beside; cmp [WORD], 7; jne again
 fn polls_and(does: Code) -> Program {
-    program(&|a| {
-        let mut again = a.create_label();
-        a.set_label(&mut again)?;
-        does(a)?;
-        a.cmp(dword_ptr(WORD), 7)?;
-        a.jne(again)
-    })
+    program(&format!(
+        "again: {does}; cmp dword ptr [{WORD}], 7; jne again"
+    ))
 }
 
 fn polls() -> Program {
-    polls_and(&|a| a.nop())
+    polls_and("nop")
 }
 
 /// Somebody wrote the word once, in the normal run or in the spin run.
@@ -218,13 +215,9 @@ fn a_value_that_a_virtual_machine_itself_changed_tells_nothing() {
 #[test]
 fn a_bound_that_another_thread_sets_may_be_the_flag_all_the_same() {
     let counts = || {
-        program(&|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.inc(rcx)?;
-            a.cmp(rcx, qword_ptr(WORD))?;
-            a.jb(again)
-        })
+        program(&format!(
+            "again: inc rcx; cmp rcx, qword ptr [{WORD}]; jb again"
+        ))
         .word(WORD, 100)
     };
     judged(counts(), set_by_another).polls(WORD);
@@ -234,13 +227,9 @@ fn a_bound_that_another_thread_sets_may_be_the_flag_all_the_same() {
 #[test]
 fn a_word_that_others_change_is_data_if_the_loop_reads_elsewhere_in_most_rounds() {
     let looks_there_each = |rounds: u64| {
-        program(&|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.mov(rdi, qword_ptr(OTHER))?;
-            a.cmp(dword_ptr(rdi), 7)?;
-            a.jne(again)
-        })
+        program(&format!(
+            "again: mov rdi, qword ptr [{OTHER}]; cmp dword ptr [rdi], 7; jne again"
+        ))
         .changing(OTHER, move |round| {
             WORD + 64 * u64::from(round % rounds != rounds - 1)
         })
@@ -254,12 +243,9 @@ fn a_word_that_others_change_is_data_if_the_loop_reads_elsewhere_in_most_rounds(
 fn a_word_that_others_change_is_data_if_the_loop_writes_new_data() {
     let changes = "its value changes while the loop goes on";
     let writes = |step: i32, word: fn(u64) -> u64| {
-        polls_and(&move |a| {
-            a.mov(dword_ptr(rdi), 1)?;
-            a.add(rdi, step)
-        })
-        .register(Register::RDI, HEAP)
-        .changing(WORD, word)
+        polls_and(&format!("mov dword ptr [rdi], 1; add rdi, {step}"))
+            .register(Register::RDI, HEAP)
+            .changing(WORD, word)
     };
     let (varies, stays) = (|round| 100 + round, |_| 100);
     judged(writes(64, varies), set_by_another)
@@ -276,15 +262,13 @@ fn a_word_that_others_change_is_data_if_the_loop_writes_new_data() {
 /// In each round `WORD` ends the loop at 7, and then so does a word of the heap: the next one in
 /// each, if `step` is 8.
 fn takes_items_and_polls(step: i32) -> Program {
-    let takes = program(&move |a| {
-        let mut again = a.create_label();
-        a.set_label(&mut again)?;
-        a.cmp(dword_ptr(WORD), 7)?;
-        a.je(OUT)?;
-        a.cmp(dword_ptr(rdi), 7)?;
-        a.lea(rdi, qword_ptr(rdi + step))?;
-        a.jne(again)
-    });
+    let takes = program(&format!(
+        "again: cmp dword ptr [{WORD}], 7
+        je {OUT}
+        cmp dword ptr [rdi], 7
+        lea rdi, qword ptr [rdi + {step}]
+        jne again"
+    ));
     let items = (0..16).map(|number| (HEAP + 8 * number, 100 + number));
     let fill = |program: Program, (at, item)| program.word(at, item);
     items.fold(takes, fill).register(Register::RDI, HEAP)
@@ -313,15 +297,13 @@ fn other_words_end_nothing_if_the_thread_itself_moves_towards_the_end() {
     takes(8).no_flag().says(WORD, nearer);
     takes(0).polls(WORD).says_not(WORD, nearer);
     let counts = |by: i32| {
-        program(&move |a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.cmp(dword_ptr(WORD), 7)?;
-            a.je(OUT)?;
-            a.add(rcx, by)?;
-            a.cmp(rcx, 100)?;
-            a.jne(again)
-        })
+        program(&format!(
+            "again: cmp dword ptr [{WORD}], 7
+            je {OUT}
+            add rcx, {by}
+            cmp rcx, 100
+            jne again"
+        ))
     };
     judged(counts(1), set_by_another)
         .no_flag()

@@ -178,7 +178,7 @@ fn the_flight_recorder_keeps_the_newest_flow() {
 #[test]
 fn a_full_disk_ends_the_recording_but_not_the_target() {
     let _alone = alone();
-    let options = options("full.trace", "flood", 150_000_000);
+    let options = options("full.trace", "flood", 1_000_000_000);
     let unlimited = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,

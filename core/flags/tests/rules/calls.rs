@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! System calls: when one is what repeats the loop, and what speaks against it.
 
-use iced_x86::code_asm::*;
 use iced_x86::Register;
 
 use crate::found::{alone, live};
@@ -12,54 +11,39 @@ const MISSING: i64 = -(libc::ENOENT as i64);
 
 /// The call, with the arguments (3, HEAP, 512); then what the loop does with the answer.
 fn calls(number: i64, then: Code) -> Program {
-    program(&|a| {
-        a.mov(eax, number as i32)?;
-        a.syscall()?;
-        then(a)?;
-        a.jmp(MAIN)
-    })
-    .register(Register::RDI, 3)
-    .register(Register::RSI, HEAP)
-    .register(Register::RDX, 512)
+    program(&format!("mov eax, {number}; syscall; {then}; jmp {MAIN}"))
+        .register(Register::RDI, 3)
+        .register(Register::RSI, HEAP)
+        .register(Register::RDX, 512)
 }
 
-/// test eax, eax; jg OUT
-fn leaves_when_positive(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
-    a.test(eax, eax)?;
-    a.jg(OUT)
+fn leaves_when_positive() -> String {
+    format!("test eax, eax; jg {OUT}")
 }
 
-/// test eax, eax; js OUT
-fn leaves_when_it_fails(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
-    a.test(eax, eax)?;
-    a.js(OUT)
+fn leaves_when_it_fails() -> String {
+    format!("test eax, eax; js {OUT}")
 }
 
 #[test]
 fn a_call_whose_answer_decides_is_what_repeats_the_loop() {
     let decides = "its result decides 1 branches that could leave the loop";
     let read = |then: Code| calls(libc::SYS_read, then).answer(libc::SYS_read, NOT_YET);
-    alone(read(&leaves_when_positive))
+    alone(read(&leaves_when_positive()))
         .calls("read")
         .says_of_call(decides);
-    alone(read(&|a| a.nop())).says_not_of_call(decides);
+    alone(read("nop")).says_not_of_call(decides);
 }
 
 /// Two calls, one behind the other; each decides whether the loop goes on.
 fn two(first: (i64, i64), second: (i64, i64)) -> Program {
-    program(&|a| {
-        for (number, answer) in [first, second] {
-            a.mov(eax, number as i32)?;
-            a.mov(rdi, 3u64)?;
-            a.syscall()?;
-            a.cmp(eax, answer as i32)?;
-            a.jne(OUT)?;
-        }
-        a.jmp(MAIN)
-    })
-    .register(Register::RDX, (libc::O_CREAT | libc::O_EXCL) as u64)
-    .answer(first.0, first.1)
-    .answer(second.0, second.1)
+    let calls = [first, second].map(|(number, answer)| {
+        format!("mov eax, {number}; mov rdi, 3; syscall; cmp eax, {answer}; jne {OUT}\n")
+    });
+    program(&format!("{} jmp {MAIN}", calls.concat()))
+        .register(Register::RDX, (libc::O_CREAT | libc::O_EXCL) as u64)
+        .answer(first.0, first.1)
+        .answer(second.0, second.1)
 }
 
 #[test]
@@ -80,17 +64,16 @@ fn that_a_descriptor_could_be_made_is_no_reason_to_ask_again() {
     let answer = (libc::SYS_recvfrom, -i64::from(libc::ECONNREFUSED));
     let made = |result| (libc::SYS_socket, result);
     alone(two(made(4), answer)).calls("recvfrom");
-    alone(calls(libc::SYS_socket, &leaves_when_it_fails).answer(libc::SYS_socket, 4)).no_flag();
+    alone(calls(libc::SYS_socket, &leaves_when_it_fails()).answer(libc::SYS_socket, 4)).no_flag();
     let refused = -i64::from(libc::EMFILE);
-    let none = calls(libc::SYS_socket, &leaves_when_positive);
+    let none = calls(libc::SYS_socket, &leaves_when_positive());
     alone(none.answer(libc::SYS_socket, refused)).calls("socket");
 }
 
 #[test]
 fn a_question_that_always_fails_repeats_the_loop_though_no_branch_tells() {
     let vain = "nothing else that is asked of the system gives another answer";
-    let stat =
-        |answer| calls(libc::SYS_newfstatat, &|a| a.nop()).answer(libc::SYS_newfstatat, answer);
+    let stat = |answer| calls(libc::SYS_newfstatat, "nop").answer(libc::SYS_newfstatat, answer);
     alone(stat(MISSING)).calls("newfstatat").says_of_call(vain);
     alone(stat(0))
         .no_flag()
@@ -107,12 +90,9 @@ fn a_poll_that_finds_what_nobody_takes_repeats_the_loop() {
             .answer(libc::SYS_poll, 1)
             .answer(libc::SYS_read, 90)
     };
-    alone(poll(&|a| a.nop())).calls("poll").says_of_call(never);
-    let takes: Code = &|a| {
-        a.mov(eax, libc::SYS_read as i32)?;
-        a.syscall()
-    };
-    alone(poll(takes))
+    alone(poll("nop")).calls("poll").says_of_call(never);
+    let takes = format!("mov eax, {}; syscall", libc::SYS_read);
+    alone(poll(&takes))
         .no_flag()
         .reason("the loop takes over data in every iteration");
 }
@@ -121,7 +101,7 @@ fn a_poll_that_finds_what_nobody_takes_repeats_the_loop() {
 fn a_call_whose_answer_changes_is_doubted() {
     let changes = "its answer changes while the loop goes on";
     let fails_otherwise_each = |rounds: u64| {
-        calls(libc::SYS_read, &leaves_when_positive).answers(libc::SYS_read, move |round| {
+        calls(libc::SYS_read, &leaves_when_positive()).answers(libc::SYS_read, move |round| {
             if round % rounds == 0 {
                 MISSING
             } else {
@@ -141,7 +121,7 @@ fn a_call_whose_answer_changes_is_doubted() {
 fn a_call_whose_answer_changed_once_is_told_of_as_such() {
     let not_always = "its result is not always the same";
     let interrupted_in = |when: u64| {
-        calls(libc::SYS_read, &leaves_when_positive).answers(libc::SYS_read, move |round| {
+        calls(libc::SYS_read, &leaves_when_positive()).answers(libc::SYS_read, move |round| {
             if round == when {
                 MISSING
             } else {
@@ -159,27 +139,27 @@ fn a_call_whose_answer_changed_once_is_told_of_as_such() {
 
 /// A call in some of 24 rounds, within a function that the loop calls.
 fn now_and_then(number: i64, answer: i64, each: u64) -> Program {
-    program(&|a| {
-        a.call(CALLED)?;
-        a.jmp(MAIN)
-    })
-    .function("asks", CALLED, &|a| {
-        let mut back = a.create_label();
-        a.cmp(dword_ptr(OTHER), 0)?;
-        a.jne(back)?;
-        a.mov(eax, number as i32)?;
-        a.syscall()?;
-        match answer < 0 {
-            true => leaves_when_positive(a)?,
-            false => leaves_when_it_fails(a)?,
-        }
-        a.set_label(&mut back)?;
-        a.ret()
-    })
-    .changing(OTHER, move |round| round % each)
-    .register(Register::RDI, 3)
-    .answer(number, answer)
-    .rounds(24)
+    let leaves = match answer < 0 {
+        true => leaves_when_positive(),
+        false => leaves_when_it_fails(),
+    };
+    program(&format!("call {CALLED}; jmp {MAIN}"))
+        .function(
+            "asks",
+            CALLED,
+            &format!(
+                "cmp dword ptr [{OTHER}], 0
+        jne back
+        mov eax, {number}
+        syscall
+        {leaves}
+        back: ret"
+            ),
+        )
+        .changing(OTHER, move |round| round % each)
+        .register(Register::RDI, 3)
+        .answer(number, answer)
+        .rounds(24)
 }
 
 #[test]
@@ -202,12 +182,10 @@ fn a_call_that_hands_data_over_is_doubted() {
 fn a_file_that_says_the_same_again_moves_no_data() {
     let taken = "the loop takes over data in every iteration";
     let looks = |says: fn(u64) -> u64| {
-        calls(libc::SYS_pread64, &|a| {
-            a.test(eax, eax)?;
-            a.js(OUT)?;
-            a.cmp(dword_ptr(HEAP), 7)?;
-            a.je(OUT)
-        })
+        calls(
+            libc::SYS_pread64,
+            &format!("test eax, eax; js {OUT}; cmp dword ptr [{HEAP}], 7; je {OUT}"),
+        )
         .answer(libc::SYS_pread64, 9)
         .changing(HEAP, says)
     };
@@ -217,11 +195,11 @@ fn a_file_that_says_the_same_again_moves_no_data() {
 
 /// A call, and a word that the loop polls: cmp [WORD], 0; jne OUT.
 fn beside_a_word(number: i64, answer: i64) -> Program {
-    calls(number, &|a| {
-        leaves_when_positive(a)?;
-        a.cmp(dword_ptr(WORD), 0)?;
-        a.jne(OUT)
-    })
+    let leaves = leaves_when_positive();
+    calls(
+        number,
+        &format!("{leaves}; cmp dword ptr [{WORD}], 0; jne {OUT}"),
+    )
     .answer(number, answer)
 }
 
@@ -245,7 +223,8 @@ fn a_poll_comes_before_a_word_that_only_a_signal_s_handler_writes() {
 #[test]
 fn a_call_of_a_loop_that_takes_over_data_is_doubted() {
     let taken = "data is taken over in (nearly) every iteration: the loop makes progress";
-    let read = |answer| calls(libc::SYS_read, &leaves_when_it_fails).answer(libc::SYS_read, answer);
+    let read =
+        |answer| calls(libc::SYS_read, &leaves_when_it_fails()).answer(libc::SYS_read, answer);
     alone(read(90)).no_flag().says_of_call(taken);
     alone(read(0)).calls("read").says_not_of_call(taken);
 }
@@ -253,16 +232,14 @@ fn a_call_of_a_loop_that_takes_over_data_is_doubted() {
 #[test]
 fn a_call_of_a_loop_that_others_wake_is_doubted() {
     let woken = "other threads wake it in (nearly) every iteration: it is served";
+    let leaves = leaves_when_positive();
     let sleeps = |answer| {
-        calls(libc::SYS_flock, &|a| {
-            leaves_when_positive(a)?;
-            a.mov(eax, libc::SYS_futex as i32)?;
-            a.syscall()
-        })
-        .register(Register::RSI, 0x80)
-        .register(Register::RDX, 0)
-        .answer(libc::SYS_flock, NOT_YET)
-        .answer(libc::SYS_futex, answer)
+        let then = format!("{leaves}; mov eax, {}; syscall", libc::SYS_futex);
+        calls(libc::SYS_flock, &then)
+            .register(Register::RSI, 0x80)
+            .register(Register::RDX, 0)
+            .answer(libc::SYS_flock, NOT_YET)
+            .answer(libc::SYS_futex, answer)
     };
     alone(sleeps(0)).no_flag().says_of_call(woken);
     alone(sleeps(NOT_YET))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! Loops that nothing can end, whoever writes what.
 
-use iced_x86::code_asm::*;
 use iced_x86::Register;
 
 use crate::found::alone;
@@ -14,17 +13,14 @@ const THIRD: u64 = HEAP + 0x80;
 
 /// Looks for the entry with number 7, to the end of the list, or without one.
 fn search(end: Option<i32>) -> Program {
-    program(&|a| {
-        let mut again = a.create_label();
-        a.set_label(&mut again)?;
-        a.mov(rbx, qword_ptr(rbx + NEXT))?;
-        if let Some(end) = end {
-            a.cmp(rbx, end)?;
-            a.je(OUT)?;
-        }
-        a.cmp(dword_ptr(rbx), 7)?;
-        a.jne(again)
-    })
+    let ends = end.map(|end| format!("cmp rbx, {end}; je {OUT}"));
+    program(&format!(
+        "again: mov rbx, qword ptr [rbx + {NEXT}]
+        {}
+        cmp dword ptr [rbx], 7
+        jne again",
+        ends.unwrap_or_default()
+    ))
     .register(Register::RBX, HEAP)
 }
 
@@ -56,15 +52,13 @@ fn a_search_in_a_list_that_leads_back_to_an_entry_has_no_end() {
 #[test]
 fn the_first_entry_of_a_list_that_the_loop_takes_again_and_again_is_no_circle() {
     // mov rbx, [WORD]; test; je OUT; cmp [rbx], 7
-    let first = program(&|a| {
-        let mut again = a.create_label();
-        a.set_label(&mut again)?;
-        a.mov(rbx, qword_ptr(WORD))?;
-        a.test(rbx, rbx)?;
-        a.je(OUT)?;
-        a.cmp(dword_ptr(rbx), 7)?;
-        a.jne(again)
-    });
+    let first = program(&format!(
+        "again: mov rbx, qword ptr [{WORD}]
+        test rbx, rbx
+        je {OUT}
+        cmp dword ptr [rbx], 7
+        jne again"
+    ));
     alone(first.word(WORD, HEAP)).polls(HEAP);
 }
 
@@ -80,18 +74,7 @@ fn a_list_whose_links_change_is_no_circle() {
 
 #[test]
 fn a_loop_without_a_test_has_no_end() {
-    let jumps = |tests: bool| {
-        program(&|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.pause()?;
-            if tests {
-                a.cmp(dword_ptr(WORD), 0)?;
-                a.jne(OUT)?;
-            }
-            a.jmp(again)
-        })
-    };
-    alone(jumps(false)).no_flag().reason("it has no branch");
-    alone(jumps(true)).polls(WORD);
+    let jumps = |tests: &str| program(&format!("again: pause; {tests} jmp again"));
+    alone(jumps("")).no_flag().reason("it has no branch");
+    alone(jumps(&format!("cmp dword ptr [{WORD}], 0; jne {OUT};"))).polls(WORD);
 }

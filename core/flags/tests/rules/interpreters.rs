@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! Interpreters' loops and generated code: which words are the machine's own.
 
-use iced_x86::code_asm::*;
 use iced_x86::Register;
 
 use crate::found::{alone, live};
@@ -14,35 +13,28 @@ const SECOND: u64 = CALLED + 0x100;
 /// Tests words, and goes through two routines by jumps whose targets it has in registers; without
 /// the second jump it is a loop as any other.
 fn interpreter(jumps: bool, test: Code) -> Program {
-    program(&|a| {
-        test(a)?;
-        a.jmp(r8)
-    })
-    .function("first_routine", FIRST, &|a| match jumps {
-        true => a.jmp(r9),
-        false => a.jmp(SECOND),
-    })
-    .function("second_routine", SECOND, &|a| match jumps {
-        true => a.jmp(r10),
-        false => a.jmp(MAIN),
-    })
-    .register(Register::R8, FIRST)
-    .register(Register::R9, SECOND)
-    .register(Register::R10, MAIN)
+    let (first, second) = match jumps {
+        true => ("jmp r9".into(), "jmp r10".into()),
+        false => (format!("jmp {SECOND}"), format!("jmp {MAIN}")),
+    };
+    program(&format!("{test}; jmp r8"))
+        .function("first_routine", FIRST, &first)
+        .function("second_routine", SECOND, &second)
+        .register(Register::R8, FIRST)
+        .register(Register::R9, SECOND)
+        .register(Register::R10, MAIN)
 }
 
-/// cmp [WORD], 7; je OUT
-fn polling(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
-    a.cmp(qword_ptr(WORD), 7)?;
-    a.je(OUT)
+fn polling() -> String {
+    format!("cmp qword ptr [{WORD}], 7; je {OUT}")
 }
 
 #[test]
 fn a_word_that_an_interpreter_reads_may_be_any_of_its_own() {
     let note = "the loop is an interpreter's";
-    let found = alone(interpreter(true, &polling)).polls(WORD).notes(note);
+    let found = alone(interpreter(true, &polling())).polls(WORD).notes(note);
     assert_eq!(found.confidence(WORD), crate::INTERPRETER);
-    let found = alone(interpreter(false, &polling))
+    let found = alone(interpreter(false, &polling()))
         .polls(WORD)
         .notes_not(note);
     assert!(found.confidence(WORD) > crate::INTERPRETER);
@@ -51,22 +43,18 @@ fn a_word_that_an_interpreter_reads_may_be_any_of_its_own() {
 #[test]
 fn a_type_whose_routines_are_the_interpreters_is_less_likely() {
     let code = "it leads to the interpreter's own code";
-    alone(interpreter(true, &polling).word(WORD, SECOND)).says(WORD, code);
-    alone(interpreter(true, &polling).word(WORD, HEAP)).says_not(WORD, code);
-    alone(interpreter(false, &polling).word(WORD, SECOND)).says_not(WORD, code);
+    alone(interpreter(true, &polling()).word(WORD, SECOND)).says(WORD, code);
+    alone(interpreter(true, &polling()).word(WORD, HEAP)).says_not(WORD, code);
+    alone(interpreter(false, &polling()).word(WORD, SECOND)).says_not(WORD, code);
 }
 
 #[test]
 fn of_many_words_that_are_as_likely_in_a_machines_loop_none_is_the_flag() {
     let alike = "a virtual machine's loop, and 3 other words are as likely";
     let tests = |words: u64| {
-        interpreter(true, &|a| {
-            for word in 0..words {
-                a.cmp(dword_ptr(WORD + 64 * word), 7)?;
-                a.je(OUT)?;
-            }
-            Ok(())
-        })
+        let tests =
+            (0..words).map(|word| format!("cmp dword ptr [{WORD} + 64 * {word}], 7; je {OUT}\n"));
+        interpreter(true, &tests.collect::<String>())
     };
     live(tests(4)).no_flag().says(WORD, alike);
     live(tests(3)).polls(WORD).says_not(WORD, alike);
@@ -78,19 +66,19 @@ fn a_word_for_which_an_interpreter_goes_on_is_told_beside_the_flags() {
     // the interpreter's jump.
     let state = BLOCK - 0x40;
     let compares = |address: u64| {
-        program(&|a| {
-            a.cmp(dword_ptr(WORD), 7)?;
-            a.je(OUT)?;
-            a.call(LIBC)?;
-            a.jmp(qword_ptr(state))
-        })
-        .function("compare", LIBC, &|a| {
-            a.cmp(qword_ptr(address), 7)?;
-            a.je(OUT)?;
-            a.ret()
-        })
-        .function("state_true", FIRST, &|a| a.jmp(r9))
-        .function("second_routine", SECOND, &|a| a.jmp(r10))
+        program(&format!(
+            "cmp dword ptr [{WORD}], 7
+            je {OUT}
+            call {LIBC}
+            jmp qword ptr [{state}]"
+        ))
+        .function(
+            "compare",
+            LIBC,
+            &format!("cmp qword ptr [{address}], 7; je {OUT}; ret"),
+        )
+        .function("state_true", FIRST, "jmp r9")
+        .function("second_routine", SECOND, "jmp r10")
         .word(state, FIRST)
         .word(CONSTANT, FIRST)
         .register(Register::R9, SECOND)
@@ -108,13 +96,19 @@ fn what_lies_with_the_words_that_choose_a_piece_is_the_programs_code() {
     let code = "it lies with what tells the interpreter what to do next";
     // Threaded code: each routine jumps to what the next word holds.
     let compares = |word: u64| {
-        program(&|a| {
-            a.cmp(dword_ptr(word), 7)?;
-            a.je(OUT)?;
-            a.jmp(qword_ptr(HEAP))
-        })
-        .function("first_routine", FIRST, &|a| a.jmp(qword_ptr(HEAP + 8)))
-        .function("second_routine", SECOND, &|a| a.jmp(qword_ptr(HEAP + 16)))
+        program(&format!(
+            "cmp dword ptr [{word}], 7; je {OUT}; jmp qword ptr [{HEAP}]"
+        ))
+        .function(
+            "first_routine",
+            FIRST,
+            &format!("jmp qword ptr [{HEAP} + 8]"),
+        )
+        .function(
+            "second_routine",
+            SECOND,
+            &format!("jmp qword ptr [{HEAP} + 16]"),
+        )
         .word(HEAP, FIRST)
         .word(HEAP + 8, SECOND)
         .word(HEAP + 16, MAIN)
@@ -126,27 +120,23 @@ fn what_lies_with_the_words_that_choose_a_piece_is_the_programs_code() {
 #[test]
 fn bits_and_bounds_that_a_machine_asks_for_are_checks() {
     let check = "asks for bits of it, or for bounds";
-    let asks_for_a_bit = |jumps| {
-        interpreter(jumps, &|a| {
-            a.test(dword_ptr(WORD), 0x20)?;
-            a.jne(OUT)
-        })
-    };
+    let asks_for_a_bit =
+        |jumps| interpreter(jumps, &format!("test dword ptr [{WORD}], 0x20; jne {OUT}"));
     live(asks_for_a_bit(true)).says(WORD, check);
     live(asks_for_a_bit(false)).says_not(WORD, check);
-    live(interpreter(true, &polling)).says_not(WORD, check);
+    live(interpreter(true, &polling())).says_not(WORD, check);
 }
 
 #[test]
 fn what_was_pushed_and_popped_is_the_word_that_was_read() {
-    let pops = program(&|a| {
-        a.mov(eax, dword_ptr(WORD))?;
-        a.push(rax)?;
-        a.mov(eax, 7)?;
-        a.pop(rdx)?;
-        a.cmp(edx, eax)?;
-        a.jne(MAIN)
-    });
+    let pops = program(&format!(
+        "mov eax, dword ptr [{WORD}]
+        push rax
+        mov eax, 7
+        pop rdx
+        cmp edx, eax
+        jne {MAIN}"
+    ));
     alone(pops)
         .polls(WORD)
         .says(WORD, "the exit branch compares it directly");
@@ -156,15 +146,12 @@ fn what_was_pushed_and_popped_is_the_word_that_was_read() {
 fn thread_state_that_generated_code_points_to_is_the_threads_own() {
     let state = "it lies in the thread's state, to which generated code has a pointer";
     let reaches = |words: i32| {
-        begins_at(MADE, &|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            for word in 1..words {
-                a.mov(eax, dword_ptr(r15 + 8 * word))?;
-            }
-            a.cmp(dword_ptr(r15), 0)?;
-            a.je(again)
-        })
+        let others = (1..words).map(|word| format!("mov eax, dword ptr [r15 + 8 * {word}]\n"));
+        let others: String = others.collect();
+        begins_at(
+            MADE,
+            &format!("again: {others} cmp dword ptr [r15], 0; je again"),
+        )
         .register(Register::R15, HEAP)
     };
     alone(reaches(5)).says(HEAP, state);
@@ -174,30 +161,25 @@ fn thread_state_that_generated_code_points_to_is_the_threads_own() {
 #[test]
 fn a_modules_word_that_generated_code_asks_is_the_machines() {
     let machines = "generated code asks a word of a module";
-    let asks = |word: u64| {
-        begins_at(MADE, &|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.cmp(dword_ptr(word), 0)?;
-            a.je(again)
-        })
-    };
+    let asks = |word: u64| begins_at(MADE, &format!("again: cmp dword ptr [{word}], 0; je again"));
     alone(asks(WORD)).says(WORD, machines);
     alone(asks(HEAP)).polls(HEAP).says_not(HEAP, machines);
 }
 
 /// poll(HEAP, 1), whose answer ends the loop when it is not zero.
 fn asks(jumps: bool) -> Program {
-    interpreter(jumps, &|a| {
-        a.mov(dword_ptr(HEAP), 3)?;
-        a.mov(eax, libc::SYS_poll as i32)?;
-        a.syscall()?;
-        a.test(eax, eax)?;
-        a.jne(OUT)
-    })
-    .register(Register::RDI, HEAP)
-    .register(Register::RSI, 1)
-    .answer(libc::SYS_poll, 0)
+    let polls = format!(
+        "mov dword ptr [{HEAP}], 3
+        mov eax, {}
+        syscall
+        test eax, eax
+        jne {OUT}",
+        libc::SYS_poll
+    );
+    interpreter(jumps, &polls)
+        .register(Register::RDI, HEAP)
+        .register(Register::RSI, 1)
+        .answer(libc::SYS_poll, 0)
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! `OUT` is where a branch goes that was never taken. A round begins where the flow comes back to
 //! the first instruction; what others do and the kernel answers goes by its number.
 
+mod assembler;
 mod calls;
 mod endless;
 mod exits;

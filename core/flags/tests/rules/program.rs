@@ -15,16 +15,11 @@ use flagfinder_machine::decoded::{is_syscall, Decoded};
 use flagfinder_machine::evaluator::{Evaluator, Recorded};
 use flagfinder_machine::value::Value;
 use flagfinder_machine::{Syscall, Window};
-use iced_x86::code_asm::CodeAssembler;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, IcedError, Instruction};
-use iced_x86::{InstructionInfoFactory, MemoryOperand, Register};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{InstructionInfoFactory, Register};
 
+use super::assembler::assemble;
 use super::module;
-
-/// `[address]` as position-independent code says it: relative to the instruction.
-pub fn relative(address: u64) -> MemoryOperand {
-    MemoryOperand::with_base_displ(Register::RIP, address as i64)
-}
 
 /// Where the loop begins, in the program's own code.
 pub const MAIN: u64 = 0x10_0000;
@@ -69,7 +64,7 @@ pub const TID: u32 = 1;
 pub const OTHER_TID: u32 = 2;
 
 /// What the loop does, in the assembler's words.
-pub type Code<'c> = &'c dyn Fn(&mut CodeAssembler) -> Result<(), IcedError>;
+pub type Code<'c> = &'c str;
 
 /// What somebody else puts there, or the kernel answers, by the number of the round.
 type ByRound = Box<dyn Fn(u64) -> u64>;
@@ -118,9 +113,7 @@ pub fn begins_at(start: u64, code: Code) -> Program {
 impl Program {
     /// More code.
     pub fn function(mut self, name: &str, start: u64, code: Code) -> Program {
-        let mut assembler = CodeAssembler::new(64).expect("an assembler");
-        code(&mut assembler).expect("instructions");
-        let bytes = assembler.assemble(start).expect("code");
+        let bytes = assemble(start, code);
         let mut decoder = Decoder::with_ip(64, &bytes, start, DecoderOptions::NONE);
         while decoder.can_decode() {
             let at = decoder.position();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Loops that make progress: they have no flag, or a less likely one.
 
-use iced_x86::code_asm::*;
-use iced_x86::{Instruction, Register};
+use iced_x86::Register;
 
 use crate::found::{alone, live};
 use crate::program::*;
@@ -10,22 +9,14 @@ use crate::Verdict;
 
 /// What the loop does beside; cmp [WORD], 7; jne again
 fn polls_and(does: Code) -> Program {
-    program(&|a| {
-        let mut again = a.create_label();
-        a.set_label(&mut again)?;
-        does(a)?;
-        a.cmp(dword_ptr(WORD), 7)?;
-        a.jne(again)
-    })
+    program(&format!(
+        "again: {does}; cmp dword ptr [{WORD}], 7; jne again"
+    ))
 }
 
 /// The same with a system call that gets (3, HEAP).
 fn polls_and_calls(number: i64, answer: i64) -> Program {
-    let call = move |a: &mut CodeAssembler| {
-        a.mov(eax, number as i32)?;
-        a.syscall()
-    };
-    polls_and(&call)
+    polls_and(&format!("mov eax, {number}; syscall"))
         .answer(number, answer)
         .register(Register::RDI, 3)
         .register(Register::RSI, HEAP)
@@ -60,16 +51,15 @@ fn a_loop_that_others_wake_in_every_round_is_served() {
 #[test]
 fn the_word_at_which_each_round_sleeps_until_its_time_is_over_is_a_lock() {
     let asks = |expected: u64, answer: i32| {
-        let program = program(&|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.mov(eax, 2)?;
-            a.xchg(dword_ptr(OTHER), eax)?;
-            a.mov(eax, libc::SYS_futex as i32)?;
-            a.syscall()?;
-            a.test(eax, eax)?;
-            a.jne(again)
-        });
+        let program = program(&format!(
+            "again: mov eax, 2
+            xchg dword ptr [{OTHER}], eax
+            mov eax, {}
+            syscall
+            test eax, eax
+            jne again",
+            libc::SYS_futex
+        ));
         let program = program
             .word(OTHER, expected)
             .answer(libc::SYS_futex, answer.into());
@@ -107,14 +97,12 @@ fn a_loop_that_takes_what_it_wrote_itself_wakes_itself() {
     let taken = "the loop takes over data in every iteration: it makes progress";
     // write(3, ..), and a read of 8 bytes.
     let reads_from = |descriptor: i32| {
-        let both = move |a: &mut CodeAssembler| {
-            a.mov(eax, libc::SYS_write as i32)?;
-            a.mov(edi, 3)?;
-            a.syscall()?;
-            a.mov(eax, libc::SYS_read as i32)?;
-            a.mov(edi, descriptor)?;
-            a.syscall()
-        };
+        let both = format!(
+            "mov eax, {}; mov edi, 3; syscall
+            mov eax, {}; mov edi, {descriptor}; syscall",
+            libc::SYS_write,
+            libc::SYS_read,
+        );
         let both = polls_and(&both).register(Register::RSI, HEAP);
         both.answer(libc::SYS_write, 8).answer(libc::SYS_read, 8)
     };
@@ -127,19 +115,14 @@ fn a_loop_that_does_something_else_in_every_round_waits_for_nothing() {
     let else_each_time = "no two iterations of the loop go the same way";
     const ROUTINES: u64 = 13;
     let goes_through = |routines: u64| {
-        let start = program(&|a| {
-            a.cmp(dword_ptr(WORD), 7)?;
-            a.je(OUT)?;
-            let jump = iced_x86::Code::Jmp_rm64;
-            a.add_instruction(Instruction::with1(jump, relative(OTHER))?)
-        });
+        let start = program(&format!(
+            "cmp dword ptr [{WORD}], 7
+            je {OUT}
+            jmp qword ptr [rip + code + {OTHER} - {MAIN}]"
+        ));
+        let routine = format!(".fill 20, 1, 0x90; jmp {MAIN}"); // twenty times `nop`
         let one = |program: Program, number: u64| {
-            program.function("routine", CALLED + 0x100 * number, &|a| {
-                for _ in 0..20 {
-                    a.nop()?;
-                }
-                a.jmp(MAIN)
-            })
+            program.function("routine", CALLED + 0x100 * number, &routine)
         };
         let all = (0..ROUTINES).fold(start, one);
         all.changing(OTHER, move |round| CALLED + 0x100 * (round % routines))
@@ -154,10 +137,7 @@ fn a_loop_that_does_something_else_in_every_round_waits_for_nothing() {
 fn a_loop_that_writes_new_data_each_time_does_work() {
     let work = "the loop also writes new data: it does work";
     let writes = |step: i32| {
-        let write = move |a: &mut CodeAssembler| {
-            a.mov(dword_ptr(rdi), 1)?;
-            a.add(rdi, step)
-        };
+        let write = format!("mov dword ptr [rdi], 1; add rdi, {step}");
         polls_and(&write).register(Register::RDI, HEAP)
     };
     alone(writes(64)).says(WORD, work);
@@ -168,18 +148,14 @@ fn a_loop_that_writes_new_data_each_time_does_work() {
 fn few_rounds_of_a_loop_that_does_work_say_little() {
     let few = "only few iterations were seen";
     let writes = |rounds| {
-        let write: Code = &|a| {
-            a.mov(dword_ptr(rdi), 1)?;
-            a.mov(dword_ptr(rdi + 8), 1)?;
-            a.add(rdi, 64)
-        };
+        let write: Code = "mov dword ptr [rdi], 1; mov dword ptr [rdi + 8], 1; add rdi, 64";
         polls_and(write)
             .register(Register::RDI, HEAP)
             .rounds(rounds)
     };
     live(writes(3)).says(WORD, few);
     live(writes(5)).says_not(WORD, few);
-    live(polls_and(&|a| a.nop()).rounds(3))
+    live(polls_and("nop").rounds(3))
         .polls(WORD)
         .says_not(WORD, few);
 }
@@ -187,7 +163,7 @@ fn few_rounds_of_a_loop_that_does_work_say_little() {
 #[test]
 fn a_word_that_the_thread_writes_itself_is_left_out() {
     let writes = |address: u64| {
-        polls_and(&move |a| a.inc(dword_ptr(address)))
+        polls_and(&format!("inc dword ptr [{address}]"))
             .word(WORD, 8)
             .word(OTHER, 8)
     };
@@ -198,29 +174,18 @@ fn a_word_that_the_thread_writes_itself_is_left_out() {
 #[test]
 fn what_repeats_nothing_is_no_loop() {
     let nothing = "repeats nothing within";
-    alone(polls_and(&|a| a.nop()).rounds(1))
-        .no_flag()
-        .reason(nothing);
-    alone(polls_and(&|a| a.nop()).rounds(4))
+    alone(polls_and("nop").rounds(1)).no_flag().reason(nothing);
+    alone(polls_and("nop").rounds(4))
         .polls(WORD)
         .reason_not(nothing);
 }
 
 #[test]
 fn a_word_that_an_atomic_tries_to_take_is_a_lock() {
-    let takes = |atomically: bool| {
-        program(&|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.xor(eax, eax)?;
-            match atomically {
-                true => a.lock().cmpxchg(dword_ptr(WORD), ecx)?,
-                false => a.cmp(dword_ptr(WORD), eax)?,
-            }
-            a.jne(again)
-        })
-        .word(WORD, 1)
-    };
-    alone(takes(true)).verdict(Verdict::Lock).first(WORD);
-    alone(takes(false)).polls(WORD);
+    let asks =
+        |with: &str| program(&format!("again: xor eax, eax; {with}; jne again")).word(WORD, 1);
+    let takes = format!("lock cmpxchg dword ptr [{WORD}], ecx");
+    let compares = format!("cmp dword ptr [{WORD}], eax");
+    alone(asks(&takes)).verdict(Verdict::Lock).first(WORD);
+    alone(asks(&compares)).polls(WORD);
 }

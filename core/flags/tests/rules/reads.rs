@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! What a word is and how it is read: how often, with which value, in which memory.
 
-use iced_x86::code_asm::*;
 use iced_x86::Register;
 
 use crate::found::{alone, live};
@@ -9,12 +8,7 @@ use crate::program::*;
 
 /// cmp [address], 7; jne again
 fn polls(address: u64) -> Program {
-    program(&|a| {
-        let mut again = a.create_label();
-        a.set_label(&mut again)?;
-        a.cmp(dword_ptr(address), 7)?;
-        a.jne(again)
-    })
+    program(&format!("again: cmp dword ptr [{address}], 7; jne again"))
 }
 
 #[test]
@@ -22,13 +16,9 @@ fn a_word_that_some_rounds_do_not_read_is_less_likely() {
     let few = "read in only 8 of 12 iterations";
     let all = "read at the same address in 12 of 12 iterations";
     let looks_elsewhere = |each: u64| {
-        program(&|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.mov(rdi, qword_ptr(OTHER))?;
-            a.cmp(dword_ptr(rdi), 7)?;
-            a.jne(again)
-        })
+        program(&format!(
+            "again: mov rdi, qword ptr [{OTHER}]; cmp dword ptr [rdi], 7; jne again"
+        ))
         .changing(OTHER, move |round| WORD + 64 * u64::from(round % each == 1))
     };
     alone(looks_elsewhere(3))
@@ -111,27 +101,19 @@ fn the_threads_own_stack_is_less_likely_than_anothers() {
 fn a_word_that_code_reads_beside_itself_is_a_constant_of_that_code() {
     let (constant, executable) = ("a constant of that code", "it lies in executable memory");
     let word = MADE + 0x100;
-    let polls = |beside: bool| {
-        begins_at(MADE, &|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            match beside {
-                true => a.add_instruction(iced_x86::Instruction::with2(
-                    iced_x86::Code::Cmp_rm32_imm8,
-                    relative(word),
-                    7,
-                )?)?,
-                false => a.cmp(dword_ptr(rbx), 7)?,
-            }
-            a.jne(again)
-        })
+    let polls = |from: &str| {
+        begins_at(
+            MADE,
+            &format!("again: cmp dword ptr [{from}], 7; jne again"),
+        )
         .register(Register::RBX, word)
     };
-    alone(polls(true))
+    let beside = format!("rip + code + {word} - {MADE}");
+    alone(polls(&beside))
         .no_flag()
         .says(word, constant)
         .says_not(word, executable);
-    alone(polls(false))
+    alone(polls("rbx"))
         .polls(word)
         .says(word, executable)
         .says_not(word, constant);
@@ -141,14 +123,9 @@ fn a_word_that_code_reads_beside_itself_is_a_constant_of_that_code() {
 fn the_head_of_an_objects_page_is_a_memory_managers_word() {
     let manager = "a memory manager's word";
     let polls = |mask: i32| {
-        program(&|a| {
-            let mut again = a.create_label();
-            a.set_label(&mut again)?;
-            a.mov(rdi, rsi)?;
-            a.and(rdi, mask)?;
-            a.cmp(dword_ptr(rdi), 7)?;
-            a.jne(again)
-        })
+        program(&format!(
+            "again: mov rdi, rsi; and rdi, {mask}; cmp dword ptr [rdi], 7; jne again"
+        ))
         .register(Register::RSI, HEAP + 0x1018)
     };
     alone(polls(-4096)).says(HEAP + 0x1000, manager);
@@ -161,17 +138,14 @@ fn the_head_of_an_objects_page_is_a_memory_managers_word() {
 fn a_word_that_bounds_a_count_is_less_likely() {
     let bounds = "it bounds a count elsewhere in the loop";
     let counts_to = |bound: u64| {
-        program(&|a| {
-            let (mut again, mut count) = (a.create_label(), a.create_label());
-            a.set_label(&mut again)?;
-            a.xor(ecx, ecx)?;
-            a.set_label(&mut count)?;
-            a.inc(ecx)?;
-            a.cmp(ecx, dword_ptr(bound))?;
-            a.jb(count)?;
-            a.cmp(dword_ptr(WORD), 7)?;
-            a.jne(again)
-        })
+        program(&format!(
+            "again: xor ecx, ecx
+            count: inc ecx
+            cmp ecx, dword ptr [{bound}]
+            jb count
+            cmp dword ptr [{WORD}], 7
+            jne again"
+        ))
         .word(WORD, 3)
         .word(CONSTANT, 3)
     };

@@ -2,7 +2,7 @@
 //! Names from a trace: heap objects by allocation site, threads' memory, files that
 //! are no longer the ones that ran.
 
-use crate::support::{folder, source, tool};
+use super::support::{folder, source, tool};
 use flagfinder_code::{AllocationLog, CodeMap, DataHome, DataKind, Names, NamesInput};
 use flagfinder_trace::{Event, Level, Module, Segment, Trace, TraceBuilder};
 use object::{Object, ObjectSymbol};

@@ -5,8 +5,7 @@
 use flagfinder_events::{Kind, Mark};
 use flagfinder_graph::{profile, Class, Request};
 
-mod made_up;
-use made_up::{culprits, explained, Recording, FUTEX, MS, POLL, READ, SLEEP, WRITE};
+use crate::made_up::{culprits, explained, Recording, FUTEX, MS, POLL, READ, SLEEP, WRITE};
 
 fn of(thread: u32) -> Request {
     Request {

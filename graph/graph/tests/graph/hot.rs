@@ -5,8 +5,7 @@ use flagfinder_events::container::BlockKind;
 use flagfinder_events::{DescriptorFact, Kind};
 use flagfinder_graph::{build, Class, Diagnosis, Hot, Request};
 
-mod made_up;
-use made_up::{explained, Recording, MS, READ, SLEEP};
+use crate::made_up::{explained, Recording, MS, READ, SLEEP};
 
 const OPENAT: u16 = libc::SYS_openat as u16;
 const CLOSE: u16 = libc::SYS_close as u16;

@@ -5,8 +5,7 @@ use flagfinder_events::container::BlockKind;
 use flagfinder_events::DescriptorFact;
 use flagfinder_graph::{build, critical_path, Edge, EdgeKind, Graph, PathRequest};
 
-mod made_up;
-use made_up::{scratch, Recording, POLL, READ, WRITE};
+use crate::made_up::{scratch, Recording, POLL, READ, WRITE};
 
 const SERVER: u32 = 9;
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::support::{folder, source, tool, Running};
+use super::support::{folder, source, tool, Running};
 use flagfinder_code::{Code, DataHome, DataKind, DataName, Names, NamesInput};
 
 /// Compiles `memory.c`; `None`: no compiler here.

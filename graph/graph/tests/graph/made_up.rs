@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! Recordings that are made up: what their graphs say is then known beforehand.
 
-#![allow(dead_code)] // each test uses a part of it
-
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -3,8 +3,7 @@
 
 use flagfinder_events::{tally, Earlier, Question, Tally};
 
-mod made_up;
-use made_up::{Recording, MS, READ};
+use crate::made_up::{Recording, MS, READ};
 
 /// Thread 1 wakes 2, which is seen for the first time then, and has the CPU a little later; thread
 /// 3 does nothing.

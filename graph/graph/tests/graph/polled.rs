@@ -3,8 +3,7 @@
 
 use flagfinder_graph::{build, critical_path, CriticalPath, PathRequest};
 
-mod made_up;
-use made_up::{Recording, MS, READ, SLEEP};
+use crate::made_up::{Recording, MS, READ, SLEEP};
 
 const POLLER: u32 = 1;
 const WRITER: u32 = 2;

@@ -5,8 +5,7 @@ use flagfinder_events::container::BlockKind;
 use flagfinder_events::{Holder, How, Looked};
 use flagfinder_graph::{build, Request};
 
-mod made_up;
-use made_up::{culprits, explained, Recording, MS, POLL, WRITE};
+use crate::made_up::{culprits, explained, Recording, MS, POLL, WRITE};
 
 const MAIN: u32 = 1;
 const A: u32 = 2;

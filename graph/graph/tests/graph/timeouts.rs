@@ -3,8 +3,7 @@
 
 use flagfinder_graph::Request;
 
-mod made_up;
-use made_up::{explained, Recording, FUTEX, MS, POLL, SLEEP};
+use crate::made_up::{explained, Recording, FUTEX, MS, POLL, SLEEP};
 
 const WAITER: u32 = 1;
 const OTHER: u32 = 2;

@@ -2,7 +2,7 @@
 //! Variables at instructions of running programs: in registers, in frames, and what
 //! pointers lead to.
 
-use crate::support::{folder, source, tool, Running};
+use super::support::{folder, source, tool, Running};
 use flagfinder_code::{Names, NamesInput, ValuePlace};
 
 const RSP: u8 = 4;

@@ -3,8 +3,7 @@
 
 use flagfinder_graph::{Class, Diagnosis, Request};
 
-mod made_up;
-use made_up::{explained, Recording, MS, READ, SLEEP};
+use crate::made_up::{explained, Recording, MS, READ, SLEEP};
 
 /// What is said of thread 1, which sleeps for so many ms in each round after it has computed for so
 /// many. `wake`: whether the wake of a round was recorded.

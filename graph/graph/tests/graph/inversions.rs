@@ -5,8 +5,7 @@ use flagfinder_events::container::BlockKind;
 use flagfinder_events::{Holder, How, Looked};
 use flagfinder_graph::{build, Diagnosis, Request};
 
-mod made_up;
-use made_up::{culprits, explained, Recording, FUTEX, MS, READ};
+use crate::made_up::{culprits, explained, Recording, FUTEX, MS, READ};
 
 const WAITER: u32 = 1;
 const HOLDER: u32 = 2;

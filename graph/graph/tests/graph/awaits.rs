@@ -5,8 +5,7 @@ use flagfinder_events::container::BlockKind;
 use flagfinder_events::{Holder, How, Looked};
 use flagfinder_graph::{build, Class, Diagnosis, Graph, Request};
 
-mod made_up;
-use made_up::{culprits, explained, Recording, FUTEX, MS, READ, SLEEP};
+use crate::made_up::{culprits, explained, Recording, FUTEX, MS, READ, SLEEP};
 
 const WAIT4: u16 = libc::SYS_wait4 as u16;
 
@@ -75,7 +74,7 @@ fn a_deadlock_is_named_as_a_circle() {
 #[test]
 fn what_was_seen_survives_the_file() {
     let (all, looks) = deadlock();
-    let path = made_up::scratch("awaits");
+    let path = crate::made_up::scratch("awaits");
     graph(&all, &looks).save(&path).unwrap();
     let opened = Graph::open(&path).unwrap();
     std::fs::remove_file(path).unwrap();

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+//! What graphs of recordings tell, most of them made up.
+
+mod awaits;
+mod baselines;
+mod earlier;
+mod hot;
+mod inversions;
+mod items;
+mod lives;
+mod made_up;
+mod polled;
+mod polling;
+mod timeouts;
