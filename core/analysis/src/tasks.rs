@@ -9,7 +9,7 @@
 
 use flagfinder_code::Names;
 use flagfinder_machine::Window;
-use iced_x86::{Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use crate::analysis::{Analysis, Candidate};
 use crate::loop_kind::LoopKind;
@@ -109,7 +109,15 @@ fn is_switch(window: &Window, step: u32) -> bool {
         && code.op_count() == 2
         && code.op0_register() == Register::RSP
         && code.op1_kind() == OpKind::Memory;
-    before.abs_diff(after) > FRAME_MOST || (loads && before != after)
+    before.abs_diff(after) > FRAME_MOST || (loads && before != after && !gives_back(code))
+}
+
+/// Does a function give back an array whose length it computed? It loads the stack pointer from a
+/// variable of its own frame, below the frame pointer.
+fn gives_back(code: &Instruction) -> bool {
+    code.memory_base() == Register::RBP
+        && code.memory_index() == Register::None
+        && (code.memory_displacement64() as i64) < 0
 }
 
 /// By static instruction.
@@ -301,5 +309,21 @@ mod tests {
     fn calls_are_no_switches() {
         let round = [TASK, TASK - 0x200, TASK - 0x8000];
         assert!(windows(&[window((0..5).flat_map(|_| round))]).is_empty());
+    }
+
+    #[test]
+    fn an_array_that_is_given_back_is_no_switch() {
+        let switches = |code: &[u8]| {
+            let mut window = Window::default();
+            let mut factory = InstructionInfoFactory::new();
+            let mut decoder = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE);
+            let code = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(code, Value::of(TASK - 0x800));
+            window.push(code, Value::of(TASK));
+            switches(&window)
+        };
+        assert!(!switches(&[0x48, 0x8b, 0x65, 0xb8]), "mov rsp, [rbp-0x48]");
+        assert!(switches(&[0x48, 0x8b, 0x65, 0x48]), "mov rsp, [rbp+0x48]");
+        assert!(switches(&[0x48, 0x8b, 0x67, 0xb8]), "mov rsp, [rdi-0x48]");
     }
 }

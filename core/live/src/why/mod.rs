@@ -53,6 +53,7 @@ use flagfinder_replica::CoreFile;
 use crate::dead::{look_at_core, CoreOptions};
 use crate::pick::Told;
 use crate::report::{Class, SpinReport, ThreadReport};
+use crate::sample;
 use crate::spin::{spin, Progress, SpinOptions};
 pub use asked::Asked;
 pub use each::why_each;
@@ -111,7 +112,8 @@ fn finish(report: &mut WhyReport, processes: &mut Processes) {
         let process = processes.get(pid);
         process.is_some_and(|process| process.hot_spot().is_some())
     };
-    report.next = story::next(&report.links, &report.root, is_java);
+    let stopped_by = |pid, tid| stopped::by(pid, &sample::now(pid, tid)?);
+    report.next = story::next(&report.links, &report.root, is_java, stopped_by);
     let mut chain: Vec<u32> = report.links.iter().map(|link| link.waiter.pid).collect();
     chain.extend(report.root.pid);
     chain.dedup();

@@ -15,37 +15,44 @@ use super::process::name;
 use super::report::{Kind, RootKind};
 use crate::sample::Activity;
 
-/// Stopped by job control or a tracer.
-pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
-    let tracer = activity.tracer;
+/// What keeps a stopped thread.
+#[derive(Debug, PartialEq, Eq)]
+pub enum By {
+    /// Job control.
+    Signal,
+    /// The process that traces it.
+    Tracer(u32),
+    /// It reads its terminal in the background. The kernel stops such a job, and does so again when
+    /// it is let go on. The text says which terminal.
+    Terminal(String),
+}
+
+/// `None`: it is not stopped.
+pub fn by(pid: u32, activity: &Activity) -> Option<By> {
     match activity.state {
-        't' if tracer != 0 => {
-            let tracer_name = name(tracer, tracer);
-            let what = format!(
-                "thread {} of process {pid} ({}) is held by its tracer, process {tracer} \
-                 ({tracer_name})",
-                activity.tid,
-                name(pid, pid)
-            );
-            Some(End::fault(RootKind::Stopped, what))
-        }
-        'T' | 't' => {
-            let by = match terminal_in_background(pid, activity) {
-                Some(how) => how,
-                None => "(SIGSTOP, or Ctrl-Z)".to_owned(),
-            };
-            let what = format!(
-                "process {pid} ({}) is stopped by a signal {by}",
-                name(pid, pid)
-            );
-            Some(End::fault(RootKind::Stopped, what))
-        }
+        't' if activity.tracer != 0 => Some(By::Tracer(activity.tracer)),
+        'T' | 't' => Some(terminal_in_background(pid, activity).map_or(By::Signal, By::Terminal)),
         _ => None,
     }
 }
 
-/// The kernel stops a job that reads its terminal in the background, and does so again when it is
-/// let go on.
+/// Stopped by job control or a tracer.
+pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
+    let program = name(pid, pid);
+    let what = match by(pid, activity)? {
+        By::Tracer(tracer) => format!(
+            "thread {} of process {pid} ({program}) is held by its tracer, process {tracer} ({})",
+            activity.tid,
+            name(tracer, tracer)
+        ),
+        By::Terminal(how) => format!("process {pid} ({program}) is stopped by a signal {how}"),
+        By::Signal => {
+            format!("process {pid} ({program}) is stopped by a signal (SIGSTOP, or Ctrl-Z)")
+        }
+    };
+    Some(End::fault(RootKind::Stopped, what))
+}
+
 fn terminal_in_background(pid: u32, activity: &Activity) -> Option<String> {
     let call = activity
         .call

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::report::{Known, Link, Node, Root, RootKind};
+use super::stopped::By;
 
 const MOST_LINES: usize = 6;
 
@@ -111,8 +112,13 @@ fn quoted(word: &str) -> String {
 }
 
 /// One or two commands. `is_java`: does a virtual machine of Java run in the process? A debugger
-/// does not understand its stacks.
-pub fn next(links: &[Link], root: &Root, mut is_java: impl FnMut(u32) -> bool) -> Vec<String> {
+/// does not understand its stacks. `stopped_by`: what keeps a thread (process and thread id).
+pub fn next(
+    links: &[Link],
+    root: &Root,
+    mut is_java: impl FnMut(u32) -> bool,
+    stopped_by: impl Fn(u32, u32) -> Option<By>,
+) -> Vec<String> {
     let pid = root
         .pid
         .or(links.last().map(|link| link.waiter.pid))
@@ -123,11 +129,11 @@ pub fn next(links: &[Link], root: &Root, mut is_java: impl FnMut(u32) -> bool) -
         false => format!("gdb -p {pid} -batch -ex 'thread apply all bt'"),
     };
     match root.kind {
-        RootKind::Stopped if root.what.contains("tracer") => {
-            vec![format!("grep TracerPid /proc/{pid}/task/{tid}/status")]
-        }
-        RootKind::Stopped if root.what.contains("SIGTTIN") => vec![stacks(pid)],
-        RootKind::Stopped => vec![format!("kill -CONT {pid}")],
+        RootKind::Stopped => vec![match stopped_by(pid, tid) {
+            Some(By::Tracer(_)) => format!("grep TracerPid /proc/{pid}/task/{tid}/status"),
+            Some(By::Terminal(_)) => stacks(pid),
+            Some(By::Signal) | None => format!("kill -CONT {pid}"),
+        }],
         RootKind::Frozen => vec![format!("cat /proc/{pid}/cgroup")],
         RootKind::Computes => vec![format!("flagfinder spin {pid} --thread {tid} --explain")],
         RootKind::Deadlock => {
@@ -190,5 +196,23 @@ mod tests {
         assert!(told[3].starts_with(".. 5 more"), "{told:?}");
         assert!(told[5].starts_with("thread 9 (app)"), "{told:?}");
         assert_eq!(story(&links[..3], &root).len(), 4);
+    }
+
+    #[test]
+    fn a_name_does_not_choose_the_next_command() {
+        let root = Root {
+            kind: RootKind::Stopped,
+            pid: Some(7),
+            tid: Some(7),
+            name: "tracer".into(),
+            what: "process 7 (tracer SIGTTIN) is stopped by a signal".into(),
+        };
+        let next = |by: fn() -> By| next(&[], &root, |_| false, |_, _| Some(by()));
+        assert_eq!(next(|| By::Signal), ["kill -CONT 7"]);
+        assert_eq!(
+            next(|| By::Tracer(9)),
+            ["grep TracerPid /proc/7/task/7/status"]
+        );
+        assert!(next(|| By::Terminal("pts".into()))[0].starts_with("gdb -p 7"));
     }
 }
