@@ -36,6 +36,17 @@ pub struct Word {
     pub value: u64,
 }
 
+impl Word {
+    /// The value as it lies in memory.
+    pub(crate) fn content(&self) -> [u8; 8] {
+        self.value.to_le_bytes()
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.clamp(1, 8)
+    }
+}
+
 /// What a copy did once the value was in the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -65,6 +76,8 @@ pub struct Proof {
     /// At that time, the function that holds the loop had executed instructions outside of the
     /// loop.
     pub is_away: bool,
+    /// The thread only hands over, or waits elsewhere for, what the word belongs to.
+    pub hands_over: bool,
     /// That function did not return: a function that it called removed its frame, as an exception
     /// does.
     pub unwinds: bool,
@@ -74,7 +87,7 @@ pub struct Proof {
 }
 
 /// Least and most instructions of a baseline.
-const LEAST: u64 = 300;
+pub(crate) const LEAST: u64 = 300;
 const MOST: u64 = 60_000;
 /// A baseline is so many times as long as its part that showed something new.
 const ROUNDS: u64 = 3;
@@ -201,12 +214,15 @@ impl<'a> Experiment<'a> {
             reached: None,
             halt: None,
             is_away: false,
+            hands_over: false,
             unwinds: false,
             moves: Vec::new(),
         };
+        let mut old = Vec::new();
         for word in words {
-            let bytes = word.value.to_le_bytes();
-            if !copy.write(word.address, &bytes[..word.bytes.clamp(1, 8)])? {
+            let value = read(&mut copy, word)?;
+            old.extend(value.map(|value| Word { value, ..*word }));
+            if !copy.write(word.address, &word.content()[..word.length()])? {
                 return Ok(proof);
             }
         }
@@ -216,6 +232,9 @@ impl<'a> Experiment<'a> {
             before.push(read(&mut copy, word)?);
         }
         self.follow(&mut copy, words, deadline, &mut proof)?;
+        if !self.program.is_known() && proof.halt.is_none() {
+            self.look_afterwards(&mut copy, words, &old, &mut proof)?;
+        }
         if beside.is_empty() {
             return Ok(proof);
         }
@@ -233,6 +252,26 @@ impl<'a> Experiment<'a> {
         Ok(proof)
     }
 
+    /// Corrects the outcome by what the copy does next. `old`: the words as they were.
+    fn look_afterwards(
+        &self,
+        copy: &mut Replica,
+        words: &[Word],
+        old: &[Word],
+        proof: &mut Proof,
+    ) -> Result<()> {
+        match proof.outcome {
+            Outcome::Returns if proof.instructions.is_some() => {
+                if self.has_moved_on(copy, words)? {
+                    proof.outcome = Outcome::Leaves;
+                }
+            }
+            Outcome::Leaves if self.waits_elsewhere(copy, old)? => proof.hand_over(),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Lets a changed copy go on until its outcome is known.
     fn follow(
         &self,
@@ -243,7 +282,7 @@ impl<'a> Experiment<'a> {
     ) -> Result<()> {
         let mut path = Path {
             loops: self,
-            stretch: LEAST.max(self.round * ROUNDS),
+            stretch: self.stretch(),
             made: 0,
             last_new: 0,
             last_held: 0,
@@ -272,7 +311,7 @@ impl<'a> Experiment<'a> {
                     _ => Outcome::Unknown,
                 };
                 if proof.outcome == Outcome::Returns {
-                    (proof.instructions, proof.reached) = (None, None);
+                    proof.hand_over();
                 }
                 proof.halt = Some(halt);
                 proof.is_away = path.behind > 0;
@@ -309,6 +348,16 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
+    /// Instructions after which a loop that showed nothing new is certain to repeat.
+    pub(crate) fn stretch(&self) -> u64 {
+        LEAST.max(self.round * ROUNDS)
+    }
+
+    /// Does each round make this transition in the function that holds the loop?
+    pub(crate) fn holds(&self, transition: (u64, u64), stack: u64) -> bool {
+        stack == self.top && self.holder.contains(&transition)
+    }
+
     /// Where the copy was when its baseline ended.
     pub fn replica(&self) -> &Replica<'a> {
         &self.replica
@@ -316,16 +365,17 @@ impl<'a> Experiment<'a> {
 }
 
 impl Proof {
-    /// Did the thread only hand over the lock to which the word belongs?
-    pub fn hands_over(&self) -> bool {
-        self.outcome == Outcome::Returns && self.halt.is_some()
+    fn hand_over(&mut self) {
+        self.outcome = Outcome::Returns;
+        self.hands_over = true;
+        (self.instructions, self.reached) = (None, None);
     }
 }
 
 /// The word as the copy has it; `None`: it can't be read.
 fn read(copy: &mut Replica, word: &Word) -> Result<Option<u64>> {
     let mut bytes = [0; 8];
-    let is_there = copy.read(word.address, &mut bytes[..word.bytes.clamp(1, 8)])?;
+    let is_there = copy.read(word.address, &mut bytes[..word.length()])?;
     Ok(is_there.then(|| u64::from_le_bytes(bytes)))
 }
 
