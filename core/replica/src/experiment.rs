@@ -2,8 +2,8 @@
 //! Does this value in that word end the loop? It is written into a copy, and the copy goes on.
 //!
 //! In: a copy of a thread. First it goes round as it is (the *baseline*), until it does nothing
-//! new: every transition from one instruction to the next was seen before. Then each candidate is
-//! tried in a copy of the copy. The thread has left its loop when the function that holds it
+//! new: every transition from one instruction to the next was seen before. A copy of the copy in
+//! which nothing is changed has to do the same. Then each candidate is tried in another. The thread has left its loop when the function that holds it
 //! returned, or when no transition of that function's part of the loop is made any more. Out: a
 //! [`Proof`]. A thread that then waits at a futex beside the word has only handed over what the
 //! word belongs to, and goes round when it has it again. An interpreter makes the same transitions
@@ -48,7 +48,7 @@ impl Word {
 }
 
 /// What a copy did once the value was in the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The thread left its loop and did not come back.
@@ -58,11 +58,12 @@ pub enum Outcome {
     /// It would crash.
     Faults,
     /// The copy does not show it.
+    #[default]
     Unknown,
 }
 
 /// What came of one experiment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Whether the thread left its loop.
     pub outcome: Outcome,
@@ -91,6 +92,8 @@ pub(crate) const LEAST: u64 = 300;
 const MOST: u64 = 60_000;
 /// A baseline is so many times as long as its part that showed something new.
 const ROUNDS: u64 = 3;
+/// A baseline after which a copy leaves the loop unchanged is made so many times as long.
+const LONGER: u64 = 4;
 /// How many instructions, or baselines, the changed copy may go on.
 const LONGEST: u64 = 20_000;
 const STRETCHES: u64 = 4;
@@ -151,7 +154,7 @@ impl<'a> Experiment<'a> {
             round: 0,
         };
         let deadline = Instant::now() + time;
-        let mut instructions = 0;
+        let (mut instructions, mut least) = (0, LEAST);
         while instructions < MOST && Instant::now() < deadline {
             let (before, stack) = experiment.place();
             let place = experiment.program.place(experiment.replica.registers());
@@ -175,8 +178,11 @@ impl<'a> Experiment<'a> {
             if stack == experiment.top {
                 experiment.holder.insert((before, now));
             }
-            if instructions >= LEAST.max(experiment.round * ROUNDS) {
-                return Ok(Ok(experiment));
+            if instructions >= least.max(experiment.round * ROUNDS) {
+                if !experiment.leaves_unchanged(deadline)? {
+                    return Ok(Ok(experiment));
+                }
+                least = instructions * LONGER;
             }
         }
         Ok(Err(Unfit::NoLoop { instructions }))
@@ -208,16 +214,7 @@ impl<'a> Experiment<'a> {
     pub fn try_words(&self, words: &[Word], beside: &[Word], time: Duration) -> Result<Proof> {
         let deadline = Instant::now() + time;
         let mut copy = self.replica.copy()?;
-        let mut proof = Proof {
-            outcome: Outcome::Unknown,
-            instructions: None,
-            reached: None,
-            halt: None,
-            is_away: false,
-            hands_over: false,
-            unwinds: false,
-            moves: Vec::new(),
-        };
+        let mut proof = Proof::default();
         let mut old = Vec::new();
         for word in words {
             let value = read(&mut copy, word)?;
@@ -232,7 +229,7 @@ impl<'a> Experiment<'a> {
             before.push(read(&mut copy, word)?);
         }
         self.follow(&mut copy, words, deadline, &mut proof)?;
-        if !self.program.is_known() && proof.halt.is_none() {
+        if !self.is_of_interpreter() && proof.halt.is_none() {
             self.look_afterwards(&mut copy, words, &old, &mut proof)?;
         }
         if beside.is_empty() {
@@ -252,28 +249,8 @@ impl<'a> Experiment<'a> {
         Ok(proof)
     }
 
-    /// Corrects the outcome by what the copy does next. `old`: the words as they were.
-    fn look_afterwards(
-        &self,
-        copy: &mut Replica,
-        words: &[Word],
-        old: &[Word],
-        proof: &mut Proof,
-    ) -> Result<()> {
-        match proof.outcome {
-            Outcome::Returns if proof.instructions.is_some() => {
-                if self.has_moved_on(copy, words)? {
-                    proof.outcome = Outcome::Leaves;
-                }
-            }
-            Outcome::Leaves if self.waits_elsewhere(copy, old)? => proof.hand_over(),
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// Lets a changed copy go on until its outcome is known.
-    fn follow(
+    pub(crate) fn follow(
         &self,
         copy: &mut Replica,
         words: &[Word],
@@ -358,6 +335,10 @@ impl<'a> Experiment<'a> {
         stack == self.top && self.holder.contains(&transition)
     }
 
+    pub(crate) fn is_of_interpreter(&self) -> bool {
+        self.program.is_known()
+    }
+
     /// Where the copy was when its baseline ended.
     pub fn replica(&self) -> &Replica<'a> {
         &self.replica
@@ -365,7 +346,7 @@ impl<'a> Experiment<'a> {
 }
 
 impl Proof {
-    fn hand_over(&mut self) {
+    pub(crate) fn hand_over(&mut self) {
         self.outcome = Outcome::Returns;
         self.hands_over = true;
         (self.instructions, self.reached) = (None, None);
