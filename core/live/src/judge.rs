@@ -100,10 +100,8 @@ mod tests {
                 number: libc::SIGSEGV,
                 address: 0,
             }),
-            hands_over: false,
-            unwinds: false,
             is_away,
-            moves: Vec::new(),
+            ..Proof::default()
         };
         assert_eq!(Ends::of(&crashes(true)), Ends::Yes);
         assert_eq!(Ends::of(&crashes(false)), Ends::Unknown);

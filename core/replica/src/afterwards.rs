@@ -8,11 +8,13 @@
 //! - *Does it only wait elsewhere for the words?* Who finds a lock taken in an optimistic look
 //!   waits for it in another loop, and looks again once the words are as they were.
 //!
-//! Blind spot: reads by the kernel, and by instructions whose address is not known.
+//! Blind spots: reads by the kernel, and by instructions whose address is not known; who counts his
+//! looks in memory that others see is taken to go on.
 
 use std::io::Result;
 use std::time::Instant;
 
+use flagfinder_step::registers::load;
 use rustc_hash::FxHashSet;
 
 use crate::experiment::{Experiment, Outcome, Proof, Word, LEAST};
@@ -52,7 +54,11 @@ impl Experiment<'_> {
                     proof.outcome = Outcome::Leaves;
                 }
             }
-            Outcome::Leaves if self.waits_elsewhere(copy, old)? => proof.hand_over(),
+            Outcome::Leaves
+                if self.waits_elsewhere(copy, old)? && !self.acts(words, proof.followed)? =>
+            {
+                proof.hand_over();
+            }
             _ => {}
         }
         Ok(())
@@ -71,8 +77,8 @@ impl Experiment<'_> {
         Ok(reads_within(&mut unchanged, words, stretch)? == Some(true))
     }
 
-    /// Does the copy, which has left its loop, repeat a look at the words elsewhere, and come back
-    /// once they have the values `before`?
+    /// Does the copy, which has left its loop, only repeat a look at the words elsewhere, and come
+    /// back once they have the values `before`?
     ///
     /// # Errors
     /// When the process is gone.
@@ -81,17 +87,15 @@ impl Experiment<'_> {
         let (mut made, mut last_new) = (0, 0);
         let mut last_read = None;
         while made - last_new < LEAST.max(last_new) {
-            let reads = copy.touches(before)?;
+            let next = copy.next_touches(before)?;
             let (from, stack) = (copy.registers().rip, copy.registers().rsp);
-            if made >= SETTLES || matches!(copy.step()?, Event::Halt(_)) {
-                return Ok(false);
-            }
+            let acts = next.writes_for_others(self.top()) || acts_by_call(&copy.step()?);
             let transition = (from, copy.registers().rip);
-            if self.holds(transition, stack) {
+            if made >= SETTLES || acts || self.holds(transition, stack) {
                 return Ok(false);
             }
             made += 1;
-            if reads {
+            if next.words {
                 last_read = Some(made);
             }
             if known.insert(transition) {
@@ -117,12 +121,90 @@ impl Experiment<'_> {
         }
         Ok(false)
     }
+
+    /// Does a copy with the words changed show others within so many instructions that it goes on,
+    /// as the second half of a handshake does? It does not by a lock that it tries to take.
+    fn acts(&self, words: &[Word], instructions: u64) -> Result<bool> {
+        let mut copy = self.replica().copy()?;
+        for word in words {
+            copy.write(word.address, &word.content()[..word.length()])?;
+        }
+        for _ in 0..instructions {
+            let next = copy.next_touches(words)?;
+            if next.writes_for_others(self.top()) || acts_by_call(&copy.step()?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What the next instruction of a copy does with memory.
+struct Touches {
+    /// It reads or writes part of the words that were asked about.
+    words: bool,
+    /// Where it writes, apart from these.
+    writes: Option<u64>,
+    /// Its stack pointer.
+    stack: u64,
+}
+
+impl Touches {
+    /// Does it write what does not lie in the frames of the loop? `top`: the highest of these.
+    fn writes_for_others(&self, top: u64) -> bool {
+        const FRAME: u64 = 1 << 12;
+        let own = self.stack.saturating_sub(FRAME)..top.saturating_add(FRAME);
+        self.writes.is_some_and(|address| !own.contains(&address))
+    }
+}
+
+impl Replica<'_> {
+    fn next_touches(&mut self, words: &[Word]) -> Result<Touches> {
+        let mut touches = Touches {
+            words: false,
+            writes: None,
+            stack: self.registers().rsp,
+        };
+        let Some(code) = self.decode()? else {
+            return Ok(touches);
+        };
+        load(&mut self.software.evaluator.machine, &self.registers);
+        for memory in code.memory.iter().filter(|m| m.read || m.write) {
+            let Some(begin) = memory.address(&self.software.evaluator.machine) else {
+                continue;
+            };
+            let end = begin.saturating_add(u64::from(memory.bytes));
+            let is_part = |word: &Word| {
+                begin < word.address.saturating_add(word.length() as u64) && word.address < end
+            };
+            if words.iter().any(is_part) {
+                touches.words = true;
+            } else if memory.write {
+                touches.writes = Some(begin);
+            }
+        }
+        Ok(touches)
+    }
+}
+
+/// Does the step show to others that the copy goes on? A halt counts as such.
+fn acts_by_call(event: &Event) -> bool {
+    const PAUSES: [i64; 3] = [
+        libc::SYS_sched_yield,
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+    ];
+    match event {
+        Event::Step | Event::Tick => false,
+        Event::Call { number, .. } => !PAUSES.contains(&i64::from(*number)),
+        Event::Halt(_) => true,
+    }
 }
 
 /// Does the copy read one of the words within so many instructions? `None`: it halts before.
 fn reads_within(copy: &mut Replica, words: &[Word], instructions: u64) -> Result<Option<bool>> {
     for _ in 0..instructions {
-        if copy.touches(words)? {
+        if copy.next_touches(words)?.words {
             return Ok(Some(true));
         }
         if matches!(copy.step()?, Event::Halt(_)) {

@@ -82,6 +82,8 @@ pub struct Proof {
     /// That function did not return: a function that it called removed its frame, as an exception
     /// does.
     pub unwinds: bool,
+    /// How many instructions the copy made until that was known.
+    pub followed: u64,
     /// Addresses of words, of those besides the tried ones, to which the thread itself then gave
     /// another value, in its loop or soon behind it.
     pub moves: Vec<u64>,
@@ -301,6 +303,7 @@ impl<'a> Experiment<'a> {
                 proof.reached.get_or_insert(now.rip);
             }
             if let Some(outcome) = outcome {
+                proof.followed = path.made;
                 if outcome == Outcome::Leaves && now.rsp > self.top {
                     proof.reached = Some(now.rip);
                     proof.unwinds = stack < self.top;
@@ -309,6 +312,7 @@ impl<'a> Experiment<'a> {
                 return Ok(());
             }
         }
+        proof.followed = path.made;
         if path.made < longest {
             return Ok(());
         }
@@ -333,6 +337,11 @@ impl<'a> Experiment<'a> {
     /// Does each round make this transition in the function that holds the loop?
     pub(crate) fn holds(&self, transition: (u64, u64), stack: u64) -> bool {
         stack == self.top && self.holder.contains(&transition)
+    }
+
+    /// The stack pointer of the function that holds the loop.
+    pub(crate) fn top(&self) -> u64 {
+        self.top
     }
 
     pub(crate) fn is_of_interpreter(&self) -> bool {

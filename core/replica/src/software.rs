@@ -17,7 +17,6 @@ use flagfinder_step::registers::{load, store};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 
 use crate::ahead::{Held, LONGEST};
-use crate::experiment::Word;
 use crate::replica::{Event, Replica};
 use crate::source::PAGE;
 
@@ -149,28 +148,6 @@ impl Replica<'_> {
             let part = &held.content[range];
             buffer[done..done + part.len()].copy_from_slice(part);
         })
-    }
-
-    /// Does the next instruction read or write part of one of the words?
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub(crate) fn touches(&mut self, words: &[Word]) -> Result<bool> {
-        let Some(code) = self.decode()? else {
-            return Ok(false);
-        };
-        load(&mut self.software.evaluator.machine, &self.registers);
-        let machine = &self.software.evaluator.machine;
-        Ok(code.memory.iter().any(|memory| {
-            let begin = memory
-                .address(machine)
-                .filter(|_| memory.read || memory.write);
-            let overlaps = |begin: u64, word: &Word| {
-                let end = begin.saturating_add(u64::from(memory.bytes));
-                begin < word.address.saturating_add(word.length() as u64) && word.address < end
-            };
-            begin.is_some_and(|begin| words.iter().any(|word| overlaps(begin, word)))
-        }))
     }
 
     /// `None`: nothing there may be executed.

@@ -162,6 +162,12 @@ fn a_lock_that_is_taken_in_an_optimistic_look_only_makes_the_thread_wait_elsewhe
 }
 
 #[test]
+fn who_answers_before_waiting_for_the_word_again_has_left_the_loop() {
+    let patient = Patient::start("hands");
+    assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves);
+}
+
+#[test]
 fn the_stack_is_of_the_moment_of_the_registers() {
     let patient = Patient::start("sleep");
     let (_, state) = patient.look();

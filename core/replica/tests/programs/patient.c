@@ -69,6 +69,16 @@ static void look_optimistically(void) {
     }
 }
 
+// A handshake: it says that it saw the word, and waits until that is taken back.
+static void shake_hands(void) {
+    for (;;) {
+        while (!done) sched_yield();
+        word = 1;
+        while (done) sched_yield();
+        word = 0;
+    }
+}
+
 static void wait_by_sleep(void) {
     while (!done) usleep(1000);
 }
@@ -272,6 +282,7 @@ int main(int count, char **arguments) {
     if (strcmp(way, "ring") == 0) wait_for_ring();
     if (strcmp(way, "turns") == 0) wait_in_turn();
     if (strcmp(way, "optimist") == 0) look_optimistically();
+    if (strcmp(way, "hands") == 0) shake_hands();
     if (strcmp(way, "sleep") == 0) wait_by_sleep();
     if (strcmp(way, "clock") == 0) wait_by_clock();
     if (strcmp(way, "poll") == 0) wait_by_poll();
