@@ -99,6 +99,9 @@ const LONGER: u64 = 4;
 /// How many instructions, or baselines, the changed copy may go on.
 const LONGEST: u64 = 20_000;
 const STRETCHES: u64 = 4;
+/// So many times as long while a function that the loop called does not come back: to bind a name
+/// in many libraries takes long.
+const IN_CALLEE: u64 = 5;
 /// The copy is behind the loop after so many instructions, outside of the loop, of the function
 /// that holds it.
 const BEHIND: u64 = 64;
@@ -270,7 +273,8 @@ impl<'a> Experiment<'a> {
             way: Way::default(),
         };
         let longest = LONGEST.max(path.stretch * STRETCHES);
-        while path.made < longest && (path.made % LEAST != 0 || Instant::now() < deadline) {
+        let mut limit = longest;
+        while path.made < limit && (path.made % LEAST != 0 || Instant::now() < deadline) {
             let (before, stack) = (copy.registers().rip, copy.registers().rsp);
             if let Some(place) = self.program.place(copy.registers()) {
                 path.way.go(&self.program, place);
@@ -310,6 +314,10 @@ impl<'a> Experiment<'a> {
                 }
                 proof.outcome = outcome;
                 return Ok(());
+            }
+            let is_long = path.made == longest && path.made - path.last_held > longest / 2;
+            if is_long && now.rsp < self.top && !self.program.is_known() {
+                limit = longest * IN_CALLEE;
             }
         }
         proof.followed = path.made;
