@@ -51,10 +51,10 @@ impl Experiment<'_> {
         proof: &mut Proof,
     ) -> Result<()> {
         match proof.outcome {
-            Outcome::Returns if proof.instructions.is_some() => {
-                if self.has_moved_on(copy, words)? {
-                    proof.outcome = Outcome::Leaves;
-                }
+            Outcome::Returns
+                if proof.instructions.is_some() && self.has_moved_on(copy, words)? =>
+            {
+                proof.outcome = Outcome::Leaves;
             }
             Outcome::Leaves
                 if self.waits_elsewhere(copy, old)? && !self.acts(words, proof.followed)? =>
