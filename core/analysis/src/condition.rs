@@ -247,12 +247,8 @@ impl Condition {
         } else {
             (left, relation, right)
         };
-        let mut text = String::new();
-        left.render(name, &mut text);
-        text.push(' ');
-        text.push_str(relation.text());
-        text.push(' ');
-        right.render(name, &mut text);
+        let (left, right) = (left.text(name), right.text(name));
+        let mut text = format!("{left} {} {right}", relation.text());
         if relation.is_signed() {
             text.push_str(" (signed)");
         }
@@ -270,8 +266,7 @@ impl Condition {
             true => (stay, Relation::NotEqual, " and "),
             false => (leave, Relation::Equal, " or "),
         };
-        let mut left = String::new();
-        of.render(name, &mut left);
+        let left = of.text(name);
         let one = |case: &&(u64, u64)| format!("{left} {} {:#x}", relation.text(), case.0);
         Some(cases.iter().map(one).collect::<Vec<_>>().join(between))
     }

@@ -2,7 +2,6 @@
 //! Values in terms of what was loaded.
 
 use std::cmp::Ordering;
-use std::fmt;
 
 use flagfinder_machine::decoded::sign_extend;
 use flagfinder_machine::value::mask;
@@ -301,44 +300,6 @@ impl Expression {
                 sides.1.settle(is_settled);
             }
             _ => {}
-        }
-    }
-
-    /// Writes it out, with `name` for the words.
-    pub fn render(&self, name: &dyn Fn(u64) -> String, out: &mut String) {
-        use fmt::Write;
-        match self {
-            Expression::Number(number) => {
-                let _ = write!(out, "{number:#x}");
-            }
-            Expression::Load { address, .. } => out.push_str(&name(*address)),
-            Expression::Opaque(Some(value)) => {
-                let _ = write!(out, "{value:#x}");
-            }
-            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.render(name, out),
-            Expression::Opaque(None) => out.push('?'),
-            Expression::Test(relation, _, sides) => {
-                out.push('(');
-                sides.0.render(name, out);
-                let _ = write!(out, " {} ", relation.text());
-                sides.1.render(name, out);
-                out.push(')');
-            }
-            Expression::Binary(operator, a, b) => {
-                out.push('(');
-                a.render(name, out);
-                out.push_str(match operator {
-                    Operator::And => " & ",
-                    Operator::Or => " | ",
-                    Operator::Xor => " ^ ",
-                    Operator::Add => " + ",
-                    Operator::Sub => " - ",
-                    Operator::ShiftLeft => " << ",
-                    Operator::ShiftRight => " >> ",
-                });
-                b.render(name, out);
-                out.push(')');
-            }
         }
     }
 

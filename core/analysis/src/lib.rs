@@ -38,6 +38,7 @@ mod relation;
 mod repeated_reads;
 mod returned;
 pub mod runtime;
+mod shown;
 mod slice;
 mod slice_scratch;
 mod spin_loop;

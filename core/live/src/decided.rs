@@ -80,8 +80,10 @@ fn best(flags: &[(Value, Standing)], about: &About) -> Option<usize> {
     let overtakes = |(flag, stands): &(Value, Standing)| {
         let fits = is_word(flag) && !(about.is_nulled)(flag) && !(about.is_own)(flag);
         let counts = fits && !is_in_vain(flag);
-        // A call that decides is not written by anybody.
-        let is_clear = is_word(first) || flag["proof"]["outcome"] == "leaves";
+        // A call that decides is not written by anybody. A copy that comes to a call whose answer
+        // nobody knows, as a wait for a thread's end, had left its loop before.
+        let is_out = *stands == Standing::Proved && sure::is_open(flag) && does_something(flag);
+        let is_clear = is_word(first) || flag["proof"]["outcome"] == "leaves" || is_out;
         let is_ahead = match stands {
             Standing::Proved => *standing < Standing::Proved,
             Standing::Late => *standing == Standing::Nobody,
@@ -249,6 +251,11 @@ mod tests {
             ]
         };
         assert_eq!(first(behind(LEAVES, Standing::Proved)), "flag");
+        let halts_outside = Some(("unknown", Some(9)));
+        assert_eq!(first(behind(halts_outside, Standing::Proved)), "flag");
+        assert_eq!(first(behind(halts_outside, Standing::Late)), "read");
+        let tells_nothing = Some(("unknown", None));
+        assert_eq!(first(behind(tells_nothing, Standing::Proved)), "read");
         assert_eq!(first(behind(SERVES, Standing::Proved)), "read");
         assert_eq!(first(behind(LEAVES, Standing::ByCode)), "read");
     }

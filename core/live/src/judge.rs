@@ -63,7 +63,7 @@ impl Judge<'_, '_> {
         let tried = self.known.entry((number, value));
         let tried = tried.or_insert_with(|| experiment.try_word(word, TRIES).ok());
         match tried {
-            Some(proof) if proof.hands_over() => Ends::No,
+            Some(proof) if proof.hands_over => Ends::No,
             _ if is_exit => Ends::Yes,
             tried => tried.as_ref().map_or(Ends::Unknown, Ends::of),
         }
@@ -100,9 +100,8 @@ mod tests {
                 number: libc::SIGSEGV,
                 address: 0,
             }),
-            unwinds: false,
             is_away,
-            moves: Vec::new(),
+            ..Proof::default()
         };
         assert_eq!(Ends::of(&crashes(true)), Ends::Yes);
         assert_eq!(Ends::of(&crashes(false)), Ends::Unknown);

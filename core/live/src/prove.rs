@@ -30,10 +30,10 @@ use crate::tried::{halted, Tried};
 use crate::values::{self, word};
 use crate::why::never_changes;
 
-/// Most candidates that are tried.
-const TRIED: usize = 4;
+/// Most candidates that are tried, and how many further ones if none of these ends the loop.
+const TRIED: (usize, usize) = (4, 4);
 /// The same in a virtual machine's loop, where the code says less.
-const TRIED_OF_MACHINE: usize = 12;
+const TRIED_OF_MACHINE: (usize, usize) = (12, 0);
 /// How long each may take: the thread to stop, its copy to show its loop, and each try.
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);

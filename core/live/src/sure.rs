@@ -113,14 +113,17 @@ fn doubt(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
         let by_code = is_open(first) && is_open(flag) && is_near && in_one(flag);
         // A thread that serves does not leave its loop.
         let serves = flag["proof"]["outcome"] == "returns" && does_something(flag);
-        let is_owed = serves && stands >= Standing::ByCode;
+        let is_owed = serves && stands >= Standing::ByCode && score(flag) >= ENOUGH;
+        // A text, say: copies neither try nor watch as much at once.
+        let is_wide = flag["size"].as_u64().is_some_and(|bytes| bytes > 8);
+        let is_beyond = is_wide && *standing == Standing::Nobody && score(flag) >= ENOUGH;
         // A thread is on its way to write the other word, and none to write the first.
         let is_owed_alone = *standing == Standing::Nobody
             && stands == Standing::ByCode
             && flag["proof"].is_null()
             && score(flag) >= ENOUGH
             && in_one(flag);
-        ends_alone(first) && (ends_alone(flag) || is_owed) || by_code || is_owed_alone
+        ends_alone(first) && (ends_alone(flag) || is_owed || is_beyond) || by_code || is_owed_alone
     };
     // A thread that is on its way to write one of the words, and none to write the other, decides
     // between them.
@@ -368,17 +371,35 @@ pub(crate) mod tests {
 
     #[test]
     fn a_word_that_is_owed_and_moves_the_thread_on_is_as_good_as_one_that_ends_its_loop() {
-        let beside = |outcome, stands| {
+        let beside = |outcome, stands, score| {
             let flags = vec![
                 (word("stop", 0.65, LEAVES), Standing::ByCode),
-                (word("count", 0.4, Some(outcome)), stands),
+                (word("count", score, Some(outcome)), stands),
             ];
             weighed(flags, json!([])).2
         };
         let (serves, stays) = (("returns", Some(72)), ("returns", None));
-        assert_eq!(beside(serves, Standing::ByCode), Some(1));
-        assert_eq!(beside(serves, Standing::Nobody), None);
-        assert_eq!(beside(stays, Standing::ByCode), None);
+        assert_eq!(beside(serves, Standing::ByCode, ENOUGH), Some(1));
+        assert_eq!(beside(serves, Standing::ByCode, ENOUGH - 0.1), None);
+        assert_eq!(beside(serves, Standing::Nobody, ENOUGH), None);
+        assert_eq!(beside(stays, Standing::ByCode, ENOUGH), None);
+    }
+
+    #[test]
+    fn a_text_that_could_not_be_tried_is_as_good_as_a_word_that_nobody_owes() {
+        let beside = |stands, bytes: u64, score| {
+            let mut text = word("text", score, None);
+            text["size"] = json!(bytes);
+            let flags = vec![
+                (word("stop", 0.65, LEAVES), stands),
+                (text, Standing::Unknown),
+            ];
+            weighed(flags, json!([])).2
+        };
+        assert_eq!(beside(Standing::Nobody, 32, ENOUGH), Some(1));
+        assert_eq!(beside(Standing::Nobody, 8, ENOUGH), None);
+        assert_eq!(beside(Standing::Nobody, 32, ENOUGH - 0.1), None);
+        assert_eq!(beside(Standing::ByCode, 32, ENOUGH), None);
     }
 
     #[test]

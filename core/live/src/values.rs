@@ -27,11 +27,12 @@ pub(crate) struct Seen {
     pub moves: Vec<(u64, u64)>,
 }
 
-/// Tries at most `most` candidates. `clock` gives the time since some moment.
+/// Tries at most `most` candidates, and so many further ones as long as none ends the loop. `clock`
+/// gives the time since some moment.
 pub(crate) fn try_out(
     flags: &mut [Value],
     asks: &[Ask],
-    most: usize,
+    (most, further): (usize, usize),
     mut try_words: impl FnMut(&[Word]) -> Result<Tried, String>,
     clock: impl Fn() -> Duration,
 ) -> Result<Seen, String> {
@@ -40,11 +41,14 @@ pub(crate) fn try_out(
         .iter()
         .enumerate()
         .filter_map(|(at, flag)| Some((at, first(flag, asks)?)))
-        .take(most)
+        .take(most + further)
         .collect();
     let mut ends = false;
     let mut spent = Duration::ZERO;
-    for (at, first) in &tried {
+    for (number, (at, first)) in tried.iter().enumerate() {
+        if number >= most && ends {
+            break;
+        }
         let is_further = word(&flags[*at]).is_none();
         if is_further && spent > FURTHER {
             continue;
@@ -183,13 +187,14 @@ mod tests {
     /// What is tried where each try takes 0.25 s and only the value `ends` ends the loop.
     fn tried(flags: &mut [Value], asks: &[Ask], ends: Option<u64>) -> Vec<(u64, u64)> {
         let mut seen = Vec::new();
-        try_all(flags, asks, ends, &mut seen);
+        try_all(flags, asks, (12, 0), ends, &mut seen);
         seen
     }
 
     fn try_all(
         flags: &mut [Value],
         asks: &[Ask],
+        most: (usize, usize),
         ends: Option<u64>,
         seen: &mut Vec<(u64, u64)>,
     ) -> Seen {
@@ -213,7 +218,7 @@ mod tests {
             })
         };
         let clock = || Duration::from_millis(250) * tries.get();
-        try_out(flags, asks, 12, try_words, clock).expect("the tries")
+        try_out(flags, asks, most, try_words, clock).expect("the tries")
     }
 
     #[test]
@@ -233,6 +238,19 @@ mod tests {
     }
 
     #[test]
+    fn further_words_are_tried_as_long_as_none_ends_the_loop() {
+        let tried = |ending: u64| {
+            let mut flags: Vec<Value> = (1..8).map(|at| flag(at, Some(at))).collect();
+            let mut seen = Vec::new();
+            try_all(&mut flags, &[], (2, 3), Some(ending), &mut seen);
+            seen.iter().map(|word| word.0).collect::<Vec<u64>>()
+        };
+        assert_eq!(tried(1), [1, 2]);
+        assert_eq!(tried(4), [1, 2, 3, 4]);
+        assert!(!tried(7).contains(&7));
+    }
+
+    #[test]
     fn all_that_a_words_own_tests_ask_for_is_tried() {
         let mut flags: Vec<Value> = (1..9).map(|at| flag(at, Some(7))).collect();
         assert_eq!(tried(&mut flags, &[], Some(7)).len(), 8);
@@ -249,7 +267,7 @@ mod tests {
     #[test]
     fn words_that_only_an_exception_follows_are_told() {
         let mut flags = [flag(1, Some(THROWS)), flag(2, Some(7))];
-        let seen = try_all(&mut flags, &[], Some(THROWS), &mut Vec::new());
+        let seen = try_all(&mut flags, &[], (12, 0), Some(THROWS), &mut Vec::new());
         assert_eq!(seen.thrown, [0x1000]);
         assert_eq!(seen.moves, [(0x1000, 0x1008), (0x2000, 0x2008)]);
     }

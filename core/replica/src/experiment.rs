@@ -2,8 +2,8 @@
 //! Does this value in that word end the loop? It is written into a copy, and the copy goes on.
 //!
 //! In: a copy of a thread. First it goes round as it is (the *baseline*), until it does nothing
-//! new: every transition from one instruction to the next was seen before. Then each candidate is
-//! tried in a copy of the copy. The thread has left its loop when the function that holds it
+//! new: every transition from one instruction to the next was seen before. A copy of the copy in
+//! which nothing is changed has to do the same. Then each candidate is tried in another. The thread has left its loop when the function that holds it
 //! returned, or when no transition of that function's part of the loop is made any more. Out: a
 //! [`Proof`]. A thread that then waits at a futex beside the word has only handed over what the
 //! word belongs to, and goes round when it has it again. An interpreter makes the same transitions
@@ -36,8 +36,19 @@ pub struct Word {
     pub value: u64,
 }
 
+impl Word {
+    /// The value as it lies in memory.
+    pub(crate) fn content(&self) -> [u8; 8] {
+        self.value.to_le_bytes()
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.clamp(1, 8)
+    }
+}
+
 /// What a copy did once the value was in the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The thread left its loop and did not come back.
@@ -47,11 +58,12 @@ pub enum Outcome {
     /// It would crash.
     Faults,
     /// The copy does not show it.
+    #[default]
     Unknown,
 }
 
 /// What came of one experiment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Whether the thread left its loop.
     pub outcome: Outcome,
@@ -65,22 +77,31 @@ pub struct Proof {
     /// At that time, the function that holds the loop had executed instructions outside of the
     /// loop.
     pub is_away: bool,
+    /// The thread only hands over, or waits elsewhere for, what the word belongs to.
+    pub hands_over: bool,
     /// That function did not return: a function that it called removed its frame, as an exception
     /// does.
     pub unwinds: bool,
+    /// How many instructions the copy made until that was known.
+    pub followed: u64,
     /// Addresses of words, of those besides the tried ones, to which the thread itself then gave
     /// another value, in its loop or soon behind it.
     pub moves: Vec<u64>,
 }
 
 /// Least and most instructions of a baseline.
-const LEAST: u64 = 300;
+pub(crate) const LEAST: u64 = 300;
 const MOST: u64 = 60_000;
 /// A baseline is so many times as long as its part that showed something new.
 const ROUNDS: u64 = 3;
+/// A baseline after which a copy leaves the loop unchanged is made so many times as long.
+const LONGER: u64 = 4;
 /// How many instructions, or baselines, the changed copy may go on.
 const LONGEST: u64 = 20_000;
 const STRETCHES: u64 = 4;
+/// So many times as long while a function that the loop called does not come back: to bind a name
+/// in many libraries takes long.
+const IN_CALLEE: u64 = 5;
 /// The copy is behind the loop after so many instructions, outside of the loop, of the function
 /// that holds it.
 const BEHIND: u64 = 64;
@@ -138,7 +159,7 @@ impl<'a> Experiment<'a> {
             round: 0,
         };
         let deadline = Instant::now() + time;
-        let mut instructions = 0;
+        let (mut instructions, mut least) = (0, LEAST);
         while instructions < MOST && Instant::now() < deadline {
             let (before, stack) = experiment.place();
             let place = experiment.program.place(experiment.replica.registers());
@@ -162,8 +183,11 @@ impl<'a> Experiment<'a> {
             if stack == experiment.top {
                 experiment.holder.insert((before, now));
             }
-            if instructions >= LEAST.max(experiment.round * ROUNDS) {
-                return Ok(Ok(experiment));
+            if instructions >= least.max(experiment.round * ROUNDS) {
+                if !experiment.leaves_unchanged(deadline)? {
+                    return Ok(Ok(experiment));
+                }
+                least = instructions * LONGER;
             }
         }
         Ok(Err(Unfit::NoLoop { instructions }))
@@ -195,18 +219,12 @@ impl<'a> Experiment<'a> {
     pub fn try_words(&self, words: &[Word], beside: &[Word], time: Duration) -> Result<Proof> {
         let deadline = Instant::now() + time;
         let mut copy = self.replica.copy()?;
-        let mut proof = Proof {
-            outcome: Outcome::Unknown,
-            instructions: None,
-            reached: None,
-            halt: None,
-            is_away: false,
-            unwinds: false,
-            moves: Vec::new(),
-        };
+        let mut proof = Proof::default();
+        let mut old = Vec::new();
         for word in words {
-            let bytes = word.value.to_le_bytes();
-            if !copy.write(word.address, &bytes[..word.bytes.clamp(1, 8)])? {
+            let value = read(&mut copy, word)?;
+            old.extend(value.map(|value| Word { value, ..*word }));
+            if !copy.write(word.address, &word.content()[..word.length()])? {
                 return Ok(proof);
             }
         }
@@ -216,6 +234,9 @@ impl<'a> Experiment<'a> {
             before.push(read(&mut copy, word)?);
         }
         self.follow(&mut copy, words, deadline, &mut proof)?;
+        if !self.is_of_interpreter() && proof.halt.is_none() {
+            self.look_afterwards(&mut copy, words, &old, &mut proof)?;
+        }
         if beside.is_empty() {
             return Ok(proof);
         }
@@ -234,7 +255,7 @@ impl<'a> Experiment<'a> {
     }
 
     /// Lets a changed copy go on until its outcome is known.
-    fn follow(
+    pub(crate) fn follow(
         &self,
         copy: &mut Replica,
         words: &[Word],
@@ -243,7 +264,7 @@ impl<'a> Experiment<'a> {
     ) -> Result<()> {
         let mut path = Path {
             loops: self,
-            stretch: LEAST.max(self.round * ROUNDS),
+            stretch: self.stretch(),
             made: 0,
             last_new: 0,
             last_held: 0,
@@ -252,7 +273,8 @@ impl<'a> Experiment<'a> {
             way: Way::default(),
         };
         let longest = LONGEST.max(path.stretch * STRETCHES);
-        while path.made < longest && (path.made % LEAST != 0 || Instant::now() < deadline) {
+        let mut limit = longest;
+        while path.made < limit && (path.made % LEAST != 0 || Instant::now() < deadline) {
             let (before, stack) = (copy.registers().rip, copy.registers().rsp);
             if let Some(place) = self.program.place(copy.registers()) {
                 path.way.go(&self.program, place);
@@ -272,7 +294,7 @@ impl<'a> Experiment<'a> {
                     _ => Outcome::Unknown,
                 };
                 if proof.outcome == Outcome::Returns {
-                    (proof.instructions, proof.reached) = (None, None);
+                    proof.hand_over();
                 }
                 proof.halt = Some(halt);
                 proof.is_away = path.behind > 0;
@@ -285,6 +307,7 @@ impl<'a> Experiment<'a> {
                 proof.reached.get_or_insert(now.rip);
             }
             if let Some(outcome) = outcome {
+                proof.followed = path.made;
                 if outcome == Outcome::Leaves && now.rsp > self.top {
                     proof.reached = Some(now.rip);
                     proof.unwinds = stack < self.top;
@@ -292,7 +315,12 @@ impl<'a> Experiment<'a> {
                 proof.outcome = outcome;
                 return Ok(());
             }
+            let is_long = path.made == longest && path.made - path.last_held > longest / 2;
+            if is_long && now.rsp < self.top && !self.program.is_known() {
+                limit = longest * IN_CALLEE;
+            }
         }
+        proof.followed = path.made;
         if path.made < longest {
             return Ok(());
         }
@@ -309,6 +337,25 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
+    /// Instructions after which a loop that showed nothing new is certain to repeat.
+    pub(crate) fn stretch(&self) -> u64 {
+        LEAST.max(self.round * ROUNDS)
+    }
+
+    /// Does each round make this transition in the function that holds the loop?
+    pub(crate) fn holds(&self, transition: (u64, u64), stack: u64) -> bool {
+        stack == self.top && self.holder.contains(&transition)
+    }
+
+    /// The stack pointer of the function that holds the loop.
+    pub(crate) fn top(&self) -> u64 {
+        self.top
+    }
+
+    pub(crate) fn is_of_interpreter(&self) -> bool {
+        self.program.is_known()
+    }
+
     /// Where the copy was when its baseline ended.
     pub fn replica(&self) -> &Replica<'a> {
         &self.replica
@@ -316,16 +363,17 @@ impl<'a> Experiment<'a> {
 }
 
 impl Proof {
-    /// Did the thread only hand over the lock to which the word belongs?
-    pub fn hands_over(&self) -> bool {
-        self.outcome == Outcome::Returns && self.halt.is_some()
+    pub(crate) fn hand_over(&mut self) {
+        self.outcome = Outcome::Returns;
+        self.hands_over = true;
+        (self.instructions, self.reached) = (None, None);
     }
 }
 
 /// The word as the copy has it; `None`: it can't be read.
 fn read(copy: &mut Replica, word: &Word) -> Result<Option<u64>> {
     let mut bytes = [0; 8];
-    let is_there = copy.read(word.address, &mut bytes[..word.bytes.clamp(1, 8)])?;
+    let is_there = copy.read(word.address, &mut bytes[..word.length()])?;
     Ok(is_there.then(|| u64::from_le_bytes(bytes)))
 }
 

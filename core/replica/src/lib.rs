@@ -16,6 +16,7 @@
 //! moments; a loop that needs other threads to move does not go on in a copy of one thread; the
 //! time stamp counter is the processor's.
 
+mod afterwards;
 mod ahead;
 mod answer;
 mod asked;

@@ -52,6 +52,33 @@ static void wait_for_ring(void) {
     }
 }
 
+// One thing after another.
+static void wait_in_turn(void) {
+    volatile int *const all[] = {&done, &word};
+    for (int at = 0; at < 2; at++) {
+        while (!*all[at]) sched_yield();
+    }
+}
+
+// An optimistic look: while the lock is taken (`mood` is 1) the thread waits for that, and looks
+// again.
+static void look_optimistically(void) {
+    while (!done) {
+        sched_yield();
+        while (mood == 1) sched_yield();
+    }
+}
+
+// A handshake: it says that it saw the word, and waits until that is taken back.
+static void shake_hands(void) {
+    for (;;) {
+        while (!done) sched_yield();
+        word = 1;
+        while (done) sched_yield();
+        word = 0;
+    }
+}
+
 static void wait_by_sleep(void) {
     while (!done) usleep(1000);
 }
@@ -248,11 +275,14 @@ int main(int count, char **arguments) {
     const char *way = count > 1 ? arguments[1] : "";
     FILE *empty = tmpfile();
     if (empty == NULL || dup2(fileno(empty), 3) != 3) return 2;
-    printf("%p %p %p\n", (void *)&done, (void *)&mood, (void *)&follows);
+    printf("%p %p %p %p\n", (void *)&done, (void *)&mood, (void *)&follows, (void *)&word);
     fflush(stdout);
     if (strcmp(way, "yield") == 0) wait_by_yield();
     if (strcmp(way, "pair") == 0) wait_for_pair();
     if (strcmp(way, "ring") == 0) wait_for_ring();
+    if (strcmp(way, "turns") == 0) wait_in_turn();
+    if (strcmp(way, "optimist") == 0) look_optimistically();
+    if (strcmp(way, "hands") == 0) shake_hands();
     if (strcmp(way, "sleep") == 0) wait_by_sleep();
     if (strcmp(way, "clock") == 0) wait_by_clock();
     if (strcmp(way, "poll") == 0) wait_by_poll();

@@ -144,6 +144,30 @@ fn a_word_that_only_changes_what_the_loop_does_does_not_end_it() {
 }
 
 #[test]
+fn a_loop_that_goes_on_to_wait_for_the_next_thing_has_ended_the_first_wait() {
+    let patient = Patient::start("turns");
+    let (now, next) = (0, 3);
+    assert_eq!(patient.outcome(&[(now, 1)]), Outcome::Leaves);
+    assert_eq!(patient.outcome(&[(next, 1)]), Outcome::Returns);
+}
+
+#[test]
+fn a_lock_that_is_taken_in_an_optimistic_look_only_makes_the_thread_wait_elsewhere() {
+    let patient = Patient::start("optimist");
+    let (flag, lock) = (0, 1);
+    let proof = patient.with(&[(lock, 1)]).expect("it repeats");
+    assert_eq!(proof.outcome, Outcome::Returns, "{proof:?}");
+    assert!(proof.hands_over, "{proof:?}");
+    assert_eq!(patient.outcome(&[(flag, 1)]), Outcome::Leaves);
+}
+
+#[test]
+fn who_answers_before_waiting_for_the_word_again_has_left_the_loop() {
+    let patient = Patient::start("hands");
+    assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves);
+}
+
+#[test]
 fn the_stack_is_of_the_moment_of_the_registers() {
     let patient = Patient::start("sleep");
     let (_, state) = patient.look();
