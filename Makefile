@@ -32,7 +32,9 @@ PYTEST := MAKEFLAGS= FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyt
 BESIDE_TEST := 2700
 ALONE_TEST := 1800
 
-.PHONY: demo check check-built check-rust check-python test test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust lint-others report test-rust setup tracer samples clean
+.PHONY: demo check check-built check-rust check-python test test-static test-live \
+	test-live-and-lint-rust soak fuzz lint lint-rust lint-others report test-rust setup tracer \
+	samples clean
 
 demo: tracer
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh samples/demo/run.sh build/demo
@@ -50,7 +52,8 @@ check-rust: check-built
 	$(CARGO) test $(CHECKED) --tests --no-fail-fast --quiet
 
 check-python: $(STAMPS)/check
-	FF_CARGO_PROFILE=dev PYTHONPATH="$(CURDIR)/build/check" PATH="$(CURDIR)/build/check/bin:$(CURDIR)/$(BIN):$$PATH" \
+	FF_CARGO_PROFILE=dev PYTHONPATH="$(CURDIR)/build/check" \
+		PATH="$(CURDIR)/build/check/bin:$(CURDIR)/$(BIN):$$PATH" \
 		$(BIN)/pytest -m "not live" tests/unit tests/events
 
 # Compiling needs no network, and installing the rest needs little of a CPU: they run side by side.
@@ -143,7 +146,8 @@ $(STAMPS)/installed: $(STAMPS)/wheel
 # The engine as `make check` tests it, compiled for that and installed beside the environment.
 $(STAMPS)/check: $(PACKAGE_SOURCES) $(STAMPS)/requirements
 	rm -rf build/check
-	SETUPTOOLS_RUST_CARGO_PROFILE=dev $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/check .
+	SETUPTOOLS_RUST_CARGO_PROFILE=dev $(BIN)/pip install --quiet --no-deps --no-build-isolation \
+		--target build/check .
 	@touch $@
 
 $(STAMPS)/requirements: .ci/requirements.txt $(STAMPS)/venv

@@ -3,8 +3,9 @@
 //!
 //! In: a copy of a thread. First it goes round as it is (the *baseline*), until it does nothing
 //! new: every transition from one instruction to the next was seen before. A copy of the copy in
-//! which nothing is changed has to do the same. Then each candidate is tried in another. The thread has left its loop when the function that holds it
-//! returned, or when no transition of that function's part of the loop is made any more. Out: a
+//! which nothing is changed has to do the same. Then each candidate is tried in another. The thread
+//! has left its loop when the function that holds it returned, or when no transition of that
+//! function's part of the loop is made any more. Out: a
 //! [`Proof`]. A thread that then waits at a futex beside the word has only handed over what the
 //! word belongs to, and goes round when it has it again. An interpreter makes the same transitions
 //! in whatever it runs: there the places of the interpreted program tell whether the loop was left
