@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The kernel's clocks, in nanoseconds.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a clock says; `None`: there is no such clock.
 pub fn now(clock: libc::clockid_t) -> Option<Duration> {
@@ -18,6 +18,43 @@ fn nanoseconds(clock: libc::clockid_t) -> u64 {
     now(clock).map_or(0, |now| now.as_nanos() as u64)
 }
 
+/// What this thread has done since a moment, for limits that a busy machine does not move: there
+/// the same work takes longer.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    begin: Instant,
+    worked: Duration,
+}
+
+impl Effort {
+    /// Nobody waits longer than so many times the work that is granted.
+    const SLOWEST: u32 = 4;
+
+    /// From now on.
+    pub fn begin() -> Effort {
+        Effort {
+            begin: Instant::now(),
+            worked: Effort::work(),
+        }
+    }
+
+    fn work() -> Duration {
+        now(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
+    }
+
+    /// Has this thread worked for more than `granted`, or taken too long for that?
+    pub fn exceeds(&self, granted: Duration) -> bool {
+        Effort::work().saturating_sub(self.worked) > granted
+            || self.begin.elapsed() > granted * Effort::SLOWEST
+    }
+
+    /// What was done since `before` does not count.
+    pub fn leave_out(&mut self, before: Effort) {
+        self.begin += before.begin.elapsed();
+        self.worked += Effort::work().saturating_sub(before.worked);
+    }
+}
+
 /// CLOCK_MONOTONIC, the clock of all recordings and of `bpf_ktime_get_ns`.
 pub fn monotonic() -> u64 {
     nanoseconds(libc::CLOCK_MONOTONIC)
@@ -26,4 +63,23 @@ pub fn monotonic() -> u64 {
 /// ns since 1970.
 pub fn wall() -> u64 {
     nanoseconds(libc::CLOCK_REALTIME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_do_is_no_effort_until_it_takes_too_long() {
+        let granted = Duration::from_millis(200);
+        let idle = Effort::begin();
+        std::thread::sleep(granted);
+        assert!(!idle.exceeds(granted));
+        std::thread::sleep(granted * Effort::SLOWEST);
+        assert!(idle.exceeds(granted));
+        let (begin, mut spared) = (Effort::begin(), Effort::begin());
+        while !spared.exceeds(granted) {}
+        spared.leave_out(begin);
+        assert!(!spared.exceeds(granted));
+    }
 }

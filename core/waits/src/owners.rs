@@ -3,9 +3,10 @@
 //! /proc/*/fd links to.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use flagfinder_linux::proc::{file_kind, is_helper, name, processes};
+use flagfinder_linux::clock::Effort;
+use flagfinder_linux::proc::{file_kind, is_helper, name, path, processes};
 use rustc_hash::FxHashMap;
 
 /// A process that holds an end.
@@ -38,7 +39,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Which take so long at most to find.
+    /// Which take so much work at most to find.
     pub fn within(patience: Duration) -> Owners {
         Owners {
             patience: Some(patience),
@@ -57,10 +58,10 @@ impl Owners {
     }
 
     fn scan(&mut self) -> FxHashMap<String, Vec<Owner>> {
-        let begin = Instant::now();
+        let begin = Effort::begin();
         let mut map: FxHashMap<String, Vec<Owner>> = FxHashMap::default();
         for pid in processes() {
-            if begin.elapsed() > self.patience.unwrap_or(PATIENCE) {
+            if begin.exceeds(self.patience.unwrap_or(PATIENCE)) {
                 self.partial = true;
                 break;
             }
@@ -68,7 +69,7 @@ impl Owners {
             if is_helper(&name) {
                 continue;
             }
-            let list = match fs::read_dir(format!("/proc/{pid}/fd")) {
+            let list = match fs::read_dir(path(pid, "fd")) {
                 Ok(list) => list,
                 // It has ended meanwhile, and holds nothing any more.
                 Err(error) if is_gone(&error) => continue,

@@ -4,8 +4,9 @@
 //! Where any of several may end a wait, each is followed. The end that explains most wins; it is a
 //! circle only if all lead back. Where two ends explain as much, neither is blamed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use flagfinder_linux::clock::Effort;
 use flagfinder_linux::proc::link;
 use rustc_hash::FxHashMap;
 
@@ -25,6 +26,7 @@ use crate::spin::{spin, SpinOptions};
 /// Longest chain, and most threads that are looked at on all ways together.
 const DEPTH: usize = 16;
 const MOST_LOOKS: usize = 600;
+/// The work of one walk.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Most threads of one process that are followed if nothing says which one it is.
 const MOST_THREADS: usize = 24;
@@ -42,7 +44,7 @@ pub struct Walk<'a> {
     to_step: usize,
     examined: FxHashMap<u32, Examined>,
     looks: usize,
-    begin: Instant,
+    effort: Effort,
 }
 
 /// A thread: process and thread id.
@@ -70,7 +72,7 @@ impl<'a> Walk<'a> {
             to_step: if looks { MOST_STEPPED } else { 0 },
             examined: FxHashMap::default(),
             looks: 0,
-            begin: Instant::now(),
+            effort: Effort::begin(),
         }
     }
 
@@ -129,7 +131,7 @@ impl<'a> Walk<'a> {
             return;
         }
         self.to_step -= 1;
-        let before = Instant::now();
+        let before = Effort::begin();
         let options = SpinOptions {
             threads: vec![tid],
             budget: BUDGET,
@@ -141,7 +143,7 @@ impl<'a> Walk<'a> {
             self.spun.extend(found.map(|thread| (tid, thread)));
         }
         // This time does not count for the chain.
-        self.begin += before.elapsed();
+        self.effort.leave_out(before);
     }
 
     fn explore(&mut self, place: Place, trail: &mut Trail) -> Chosen {
@@ -150,7 +152,7 @@ impl<'a> Walk<'a> {
             return Chosen::bare(Outcome::Circle { at, note: None });
         }
         self.looks += 1;
-        if trail.path.len() >= DEPTH || self.looks > MOST_LOOKS || self.begin.elapsed() > PATIENCE {
+        if trail.path.len() >= DEPTH || self.looks > MOST_LOOKS || self.effort.exceeds(PATIENCE) {
             let end = End::unknown("the chain was not followed further: too many threads");
             return Chosen::end(end, &self.node(place));
         }
@@ -369,7 +371,7 @@ impl<'a> Walk<'a> {
     /// A circle among other threads of the process: what hangs there where the chosen thread does
     /// not. Only what is seen of their locks is followed: threads that wait for work are many.
     pub fn any_circle(&mut self, pid: u32) -> Option<(Vec<Link>, Root)> {
-        self.begin = Instant::now();
+        self.effort = Effort::begin();
         self.to_step = 0;
         let tids = self.processes.get(pid).map(super::process::Process::tids)?;
         let waits: FxHashMap<u32, u32> = tids
@@ -383,7 +385,7 @@ impl<'a> Walk<'a> {
 
     /// The only thread of the same process that can end this one's wait, if one is seen.
     fn waits_for(&mut self, pid: u32, tid: u32) -> Option<u32> {
-        if self.begin.elapsed() > PATIENCE {
+        if self.effort.exceeds(PATIENCE) {
             return None;
         }
         let State::Waits(obstacles) = self.look((pid, tid), false).state else {
