@@ -48,6 +48,7 @@ check:
 check-built: $(STAMPS)/packages
 	$(CARGO) build $(CHECKED) $(EXAMPLES:%=--example %) --tests
 
+check-rust: export FF_CHECK := 1
 check-rust: check-built
 	$(CARGO) test $(CHECKED) --tests --no-fail-fast --quiet
 

@@ -184,7 +184,7 @@ fn a_full_disk_ends_the_recording_but_not_the_target() {
         rlim_max: libc::RLIM_INFINITY,
     };
     let limited = libc::rlimit {
-        rlim_cur: 6 << 20,
+        rlim_cur: 2 << 20,
         ..unlimited
     };
     // Only from the first report on: the pool's file is there by then.

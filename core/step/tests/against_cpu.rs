@@ -14,6 +14,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mne
 use rustc_hash::FxHashMap;
 
 const STEPS: u32 = 60_000;
+const STEPS_OF_CHECK: u32 = 20_000;
 const STEPS_OF_SOAK: u32 = 150_000;
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -57,6 +58,12 @@ fn wait(pid: i32) -> bool {
     got == pid && libc::WIFSTOPPED(status)
 }
 
+/// One instruction; false where the program has ended.
+fn step(pid: i32) -> bool {
+    assert!(ptrace(libc::PTRACE_SINGLESTEP, pid, 0));
+    wait(pid)
+}
+
 /// Keeps this thread, and what it starts, on the CPU where it is: a step that wakes another CPU
 /// takes ten times as long.
 fn stay_on_this_cpu() {
@@ -89,10 +96,12 @@ fn compare(command: &mut Command, skip: u32) -> (u32, u32) {
     let mut cache: FxHashMap<(u64, [u8; 15]), Decoded> = FxHashMap::default();
     let mut evaluator = Evaluator::default();
     let (mut done, mut adopted) = (0, 0);
+    for _ in 0..skip {
+        assert!(step(pid), "it ends too early");
+    }
     let mut before = registers(pid);
-    let mut stepped = 0;
-    let soak = std::env::var_os("FF_SOAK").is_some();
-    let steps = if soak { STEPS_OF_SOAK } else { STEPS };
+    take_over(&mut evaluator, &before);
+    let steps = steps();
     while done < steps && begin.elapsed() < PATIENCE {
         let mut bytes = [0; 15];
         read(pid, before.rip, &mut bytes);
@@ -100,47 +109,38 @@ fn compare(command: &mut Command, skip: u32) -> (u32, u32) {
             let mut decoder = Decoder::with_ip(64, &bytes, before.rip, DecoderOptions::NONE);
             Decoded::new(&decoder.decode(), &mut factory)
         });
-        let comparing = stepped >= skip;
         let mut recorded = Recorded::default();
-        if comparing {
-            // What a tracer records: loads, but not of pops and returns.
-            let own = matches!(
-                code.mnemonic,
-                Mnemonic::Ret | Mnemonic::Pop | Mnemonic::Leave | Mnemonic::Popfq
-            );
-            let loads = code.memory.iter().filter(|m| m.read);
-            for (slot, memory) in recorded.loads.iter_mut().zip(loads) {
-                let mut machine = evaluator.machine.clone();
-                machine.registers = general(&before).map(Value::of);
-                machine.fs_base = Some(before.fs_base);
-                let mut buffer = [0; 8];
-                let wanted = usize::from(memory.bytes);
-                let address = memory.address(&machine).filter(|_| !own && wanted <= 8);
-                if address.is_some_and(|at| read(pid, at, &mut buffer[..wanted])) {
-                    *slot = Some(u64::from_le_bytes(buffer));
-                }
+        // What a tracer records: loads, but not of pops and returns.
+        let own = matches!(
+            code.mnemonic,
+            Mnemonic::Ret | Mnemonic::Pop | Mnemonic::Leave | Mnemonic::Popfq
+        );
+        let loads = code.memory.iter().filter(|m| m.read);
+        for (slot, memory) in recorded.loads.iter_mut().zip(loads) {
+            let mut machine = evaluator.machine.clone();
+            machine.registers = general(&before).map(Value::of);
+            machine.fs_base = Some(before.fs_base);
+            let mut buffer = [0; 8];
+            let wanted = usize::from(memory.bytes);
+            let address = memory.address(&machine).filter(|_| !own && wanted <= 8);
+            if address.is_some_and(|at| read(pid, at, &mut buffer[..wanted])) {
+                *slot = Some(u64::from_le_bytes(buffer));
             }
         }
-        assert!(ptrace(libc::PTRACE_SINGLESTEP, pid, 0));
-        if !wait(pid) {
+        if !step(pid) {
             break;
         }
         let after = registers(pid);
-        stepped += 1;
-        if comparing {
-            let skipped = code.repeated && code.instruction.is_string_instruction();
-            if skipped || is_syscall(&code.instruction) {
-                // A repeated string instruction stops at each of its rounds.
-                take_over(&mut evaluator, &after);
-                evaluator.machine.shadow.clear();
-            } else {
-                evaluator.machine.fs_base = Some(before.fs_base);
-                evaluator.step(code, &recorded);
-                adopted += check(&mut evaluator, code, &before, &after);
-                done += 1;
-            }
-        } else if stepped == skip {
+        let skipped = code.repeated && code.instruction.is_string_instruction();
+        if skipped || is_syscall(&code.instruction) {
+            // A repeated string instruction stops at each of its rounds.
             take_over(&mut evaluator, &after);
+            evaluator.machine.shadow.clear();
+        } else {
+            evaluator.machine.fs_base = Some(before.fs_base);
+            evaluator.step(code, &recorded);
+            adopted += check(&mut evaluator, code, &before, &after);
+            done += 1;
         }
         before = after;
     }
@@ -201,9 +201,22 @@ fn check(
     adopted
 }
 
+/// How many instructions are compared (tests/sizes.py).
+fn steps() -> u32 {
+    let is_set = |name| std::env::var_os(name).is_some();
+    match (is_set("FF_SOAK"), is_set("FF_CHECK")) {
+        (true, _) => STEPS_OF_SOAK,
+        (_, true) => STEPS_OF_CHECK,
+        _ => STEPS,
+    }
+}
+
 fn agree(program: &str, arguments: &[&str], skip: u32) {
     let (done, adopted) = compare(Command::new(program).args(arguments), skip);
-    assert!(done > 50_000, "{program}: only {done} instructions");
+    assert!(
+        done > steps() / 6 * 5,
+        "{program}: only {done} instructions"
+    );
     // Vector to general moves and the like are all that may be unknown.
     assert!(
         adopted < done / 20,
