@@ -2,6 +2,7 @@
 """How much of a test is run: `make test` takes one round of the usual, `make soak` (FF_SOAK=1) the
 bars in full.
 
+`make check` sets FF_CHECK=1, which makes tests of Rust smaller that step real programs.
 A test marked `soak` runs under FF_SOAK=1 only. FF_REPEAT and FF_ROUNDS set the numbers by hand.
 A test marked `alone` measures, or asks for an answer within a budget of time: it has the machine to
 itself. Of the others three files at a time are run.

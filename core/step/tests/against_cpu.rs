@@ -14,8 +14,9 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mne
 use rustc_hash::FxHashMap;
 
 const STEPS: u32 = 60_000;
-const STEPS_OF_CHECK: u32 = 20_000;
 const STEPS_OF_SOAK: u32 = 150_000;
+/// `make check` compares, and skips, so many times less.
+const LESS_IN_CHECK: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn ptrace(request: libc::c_uint, pid: i32, data: usize) -> bool {
@@ -76,7 +77,7 @@ fn stay_on_this_cpu() {
 }
 
 /// Compares; returns (instructions, registers that were unknown and had to be taken over).
-fn compare(command: &mut Command, skip: u32) -> (u32, u32) {
+fn compare(command: &mut Command, skip: u32, steps: u32) -> (u32, u32) {
     stay_on_this_cpu();
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // SAFETY: only ptrace is called between fork and exec.
@@ -101,7 +102,6 @@ fn compare(command: &mut Command, skip: u32) -> (u32, u32) {
     }
     let mut before = registers(pid);
     take_over(&mut evaluator, &before);
-    let steps = steps();
     while done < steps && begin.elapsed() < PATIENCE {
         let mut bytes = [0; 15];
         read(pid, before.rip, &mut bytes);
@@ -201,22 +201,20 @@ fn check(
     adopted
 }
 
-/// How many instructions are compared (tests/sizes.py).
-fn steps() -> u32 {
+/// How many instructions are compared, and how many of `skip` are skipped (tests/sizes.py).
+fn sizes(skip: u32) -> (u32, u32) {
     let is_set = |name| std::env::var_os(name).is_some();
     match (is_set("FF_SOAK"), is_set("FF_CHECK")) {
-        (true, _) => STEPS_OF_SOAK,
-        (_, true) => STEPS_OF_CHECK,
-        _ => STEPS,
+        (true, _) => (STEPS_OF_SOAK, skip),
+        (_, true) => (STEPS / LESS_IN_CHECK, skip / LESS_IN_CHECK),
+        _ => (STEPS, skip),
     }
 }
 
 fn agree(program: &str, arguments: &[&str], skip: u32) {
-    let (done, adopted) = compare(Command::new(program).args(arguments), skip);
-    assert!(
-        done > steps() / 6 * 5,
-        "{program}: only {done} instructions"
-    );
+    let (steps, skip) = sizes(skip);
+    let (done, adopted) = compare(Command::new(program).args(arguments), skip, steps);
+    assert!(done > steps / 6 * 5, "{program}: only {done} instructions");
     // Vector to general moves and the like are all that may be unknown.
     assert!(
         adopted < done / 20,
