@@ -5,11 +5,11 @@
 //!
 //! - *Does it read the words no more?* A loop that waits for one thing after another (each worker
 //!   in turn, each slot of a ring) goes on to the next one: then the word ended its wait.
-//! - *Does it only wait elsewhere for the words?* Who finds a lock taken in an optimistic look
-//!   waits for it in another loop, and looks again once the words are as they were.
+//! - *Does it only wait elsewhere for the words?* A thread that finds a lock taken in an optimistic
+//!   look waits for it in another loop, and looks again once the words are as they were.
 //!
-//! Blind spots: reads by the kernel, and by instructions whose address is not known; who counts his
-//! looks in memory that others see is taken to go on.
+//! Blind spots: reads by the kernel, and by instructions whose address is not known; a copy that
+//! counts its looks in memory that other threads see is taken to go on.
 
 use std::io::Result;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::replica::{Event, Replica};
 
 /// How many instructions behind the loop are looked at until the copy repeats something there.
 const SETTLES: u64 = 6_000;
-/// In how many more a copy that is given the old values comes back.
+/// Within so many more instructions a copy that is given the old values comes back.
 const COMES_BACK: u64 = 20_000;
 
 impl Experiment<'_> {

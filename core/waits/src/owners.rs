@@ -39,7 +39,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Which take so much work at most to find.
+    /// To find them takes so much processor time at most.
     pub fn within(patience: Duration) -> Owners {
         Owners {
             patience: Some(patience),

@@ -26,7 +26,7 @@ use crate::spin::{spin, SpinOptions};
 /// Longest chain, and most threads that are looked at on all ways together.
 const DEPTH: usize = 16;
 const MOST_LOOKS: usize = 600;
-/// The work of one walk.
+/// Processor time that one walk may take.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Most threads of one process that are followed if nothing says which one it is.
 const MOST_THREADS: usize = 24;
