@@ -153,7 +153,8 @@ impl<'a> Walk<'a> {
         }
         self.looks += 1;
         if trail.path.len() >= DEPTH || self.looks > MOST_LOOKS || self.effort.exceeds(PATIENCE) {
-            let end = End::unknown("the chain was not followed further: too many threads");
+            let what = "the chain was not followed further: that takes too long";
+            let end = End::unknown(what);
             return Chosen::end(end, &self.node(place));
         }
         let examined = self.look(place, trail.path.is_empty());
