@@ -63,6 +63,8 @@ pub struct Counterpart {
     pub address: Option<u64>,
     /// What it read when the normal run left by the exit.
     pub exit_value: Option<u64>,
+    /// The same, as the spin run has it: what a pointer to a variable or an object would be there.
+    pub exit_value_here: Option<u64>,
     /// The instruction that reads the word ran in the normal run.
     pub seen: bool,
     /// The normal run left by a branch that the word decides, with another value than the one with
@@ -273,7 +275,8 @@ impl Outside {
             );
         }
         if let Some(value) = counterpart.and_then(|c| c.exit_value) {
-            if Some(value) == candidate.value {
+            let here = counterpart.and_then(|c| c.exit_value_here);
+            if [Some(value), here].contains(&candidate.value) {
                 add(-0.15, "the normal run read the same value and left".into());
             } else if is_own_doing {
                 let why = format!("the normal run left with {value:#x} there, written by itself");

@@ -64,26 +64,40 @@ pub fn gather(
         from_normal(spin, &loops, waiting, (number, normal), &mut outside)?;
     }
     for (one, outside) in waiting.iter().zip(&mut outside) {
-        mark_what_ended_no_wait(one.analysis, outside);
+        mark_what_ended_no_wait(spin, one.analysis, normals, outside);
     }
     Ok(outside)
 }
 
 /// Addresses differ from run to run. A pointer that had another value in the other run did not end
 /// the wait by that.
-fn mark_what_ended_no_wait(analysis: &Analysis, outside: &mut Outside) {
+fn mark_what_ended_no_wait(
+    spin: &Run,
+    analysis: &Analysis,
+    normals: &[&Run],
+    outside: &mut Outside,
+) {
     for candidate in &analysis.candidates {
         let keeps = |value: Option<u64>| {
             value.is_some_and(|value| analysis.lets_go(candidate, value) == Some(false))
         };
         let stores = outside.stores.get_mut(&candidate.address);
         for store in stores.into_iter().flatten() {
-            store.in_vain = !store.varies && keeps(store.value);
+            let normal = normals.get(store.run).filter(|_| store.normal);
+            let here = normal.and_then(|run| as_in(spin, store.value?, run));
+            let is_same = here.is_some() && here == candidate.value;
+            store.in_vain = !store.varies && (is_same || keeps(store.value));
         }
         if let Some(counterpart) = outside.counterparts.get_mut(&candidate.address) {
             counterpart.in_vain = keeps(counterpart.exit_value);
         }
     }
+}
+
+/// What a value of the normal run would be in the spin run, if it points to a variable, a function
+/// or an object that both have.
+fn as_in(spin: &Run, value: u64, normal: &Run) -> Option<u64> {
+    by_home(&normal.names, value, &spin.names)
 }
 
 /// Adds what a normal run says.
@@ -123,10 +137,12 @@ fn from_normal(
                 .or(same.map(|seen| seen.address))
                 .or(left.map(|(address, _)| address))
                 .or(read.seen.last().map(|seen| seen.address));
-            counterpart.exit_value = counterpart
-                .exit_value
-                .or(same.and_then(|seen| seen.left_with))
-                .or(left.map(|(_, value)| value));
+            if counterpart.exit_value.is_none() {
+                let left_with = same.and_then(|seen| seen.left_with);
+                counterpart.exit_value = left_with.or(left.map(|(_, value)| value));
+                let value = counterpart.exit_value;
+                counterpart.exit_value_here = value.and_then(|value| as_in(spin, value, normal));
+            }
             let key = (which, candidate.address);
             // If the flag was set in time, the run never came to the loop's reads.
             if read.seen.is_empty() {

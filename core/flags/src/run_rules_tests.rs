@@ -175,6 +175,14 @@ fn a_word_with_which_the_normal_run_left_is_more_likely() {
     let with = |value| judged(polls(), |o, _| drop(left_with(o, Some(value)).clone()));
     with(7).says(WORD, left).says_not(WORD, same);
     with(0).says(WORD, same).says_not(WORD, left);
+    // A pointer to what the spin run's word points to, which lies elsewhere in the normal run.
+    let points = |here| {
+        judged(polls(), |o, _| {
+            left_with(o, Some(7)).exit_value_here = Some(here)
+        })
+    };
+    points(6).says(WORD, left).says_not(WORD, same);
+    points(0).says(WORD, same).says_not(WORD, left);
 }
 
 #[test]
