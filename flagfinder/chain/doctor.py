@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder import _core
-from flagfinder.live.interpreters.py_spy import UnreadableError, find_py_spy
+from flagfinder.interpreters.py_spy import UnreadableError, find_py_spy
 from flagfinder.record.canary import check_canary
 from flagfinder.record.tracer_build import cached_tracer, missing_tools
 from flagfinder.shared.bpf_build import bpf_object

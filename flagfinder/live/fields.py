@@ -15,7 +15,7 @@ from flagfinder.flags.fields import (
     Outcome,
     Verdict,
 )
-from flagfinder.live.interpreters.fields import PythonFields, ScriptFields
+from flagfinder.interpreters.fields import PythonFields, ScriptFields
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
 Via = Literal["replica", "in-place"]

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Literal
 from flagfinder import _core
 from flagfinder.flags.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
 from flagfinder.flags.python_objects import is_interpreters
-from flagfinder.live.interpreters.py_spy import UnreadableError
-from flagfinder.live.interpreters.python import (
+from flagfinder.flags.python_word import sort_words
+from flagfinder.interpreters.py_spy import UnreadableError
+from flagfinder.interpreters.python import (
     PythonCode,
     PythonLoop,
     PythonReader,
@@ -31,8 +32,7 @@ from flagfinder.live.interpreters.python import (
     read_python,
     runs_python,
 )
-from flagfinder.live.interpreters.python_word import sort_words
-from flagfinder.live.interpreters.shell import ScriptLoop, shell_loop
+from flagfinder.interpreters.shell import ScriptLoop, shell_loop
 from flagfinder.shared.build import build
 from flagfinder.shared.machine import require_own_proc
 

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.live.interpreters.py_spy import UnreadableError
-from flagfinder.live.interpreters.python import runs_python
-from flagfinder.live.interpreters.python_owed import asked_in_python
-from flagfinder.live.interpreters.shell import asked_in_shell
+from flagfinder.interpreters.py_spy import UnreadableError
+from flagfinder.interpreters.python import runs_python
+from flagfinder.interpreters.python_owed import asked_in_python
+from flagfinder.interpreters.shell import asked_in_shell
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
-    from flagfinder.live.interpreters.fields import AskedFields
+    from flagfinder.interpreters.fields import AskedFields
 
 _PATIENCE = 6.0  # s, for all processes together: none is begun after that
 _BUDGET = 0.3

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from flagfinder.live.interpreters.asyncio_owed import LoopWait, loop_wait
-from flagfinder.live.interpreters.asyncio_tasks import Task, line_at, tasks_of
-from flagfinder.live.interpreters.python import PythonFrame
-from flagfinder.live.interpreters.python_sources import Sources
+from flagfinder.interpreters.asyncio_owed import LoopWait, loop_wait
+from flagfinder.interpreters.asyncio_tasks import Task, line_at, tasks_of
+from flagfinder.interpreters.python import PythonFrame
+from flagfinder.interpreters.python_sources import Sources
 
 PROGRAM = """\
 async def main(stop):

@@ -19,7 +19,7 @@ from flagfinder import _core
 from flagfinder.chain import doctor
 from flagfinder.chain.doctor import Report
 from flagfinder.cli import main
-from flagfinder.live.interpreters.py_spy import UnreadableError
+from flagfinder.interpreters.py_spy import UnreadableError
 from flagfinder.record import tracer_build
 from flagfinder.shared import machine
 from flagfinder.shared.machine import Check

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flagfinder.live.interpreters import py_spy
+from flagfinder.interpreters import py_spy
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import ast
 
 import pytest
 
-from flagfinder.live.interpreters.python import PythonFrame
-from flagfinder.live.interpreters.python_blocked import Blocked, blocked
-from flagfinder.live.interpreters.python_sources import Sources
+from flagfinder.interpreters.python import PythonFrame
+from flagfinder.interpreters.python_blocked import Blocked, blocked
+from flagfinder.interpreters.python_sources import Sources
 
 LIBRARY = "/usr/lib/python3.11/queue.py"
 PROGRAM = """\

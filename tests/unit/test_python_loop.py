@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from flagfinder.live.interpreters.python_loop import Loop, find_loops, negated
+from flagfinder.interpreters.python_loop import Loop, find_loops, negated
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ import ast
 
 import pytest
 
-from flagfinder.live.interpreters.python import (
+from flagfinder.interpreters.python import (
     PythonCode,
     PythonExit,
     PythonFrame,
     PythonLoop,
 )
-from flagfinder.live.interpreters.python_owed import asked_of, asks_between
-from flagfinder.live.interpreters.python_sources import Sources
+from flagfinder.interpreters.python_owed import asked_of, asks_between
+from flagfinder.interpreters.python_sources import Sources
 
 
 class _One(Sources):

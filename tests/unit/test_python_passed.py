@@ -7,7 +7,7 @@ import ast
 
 import pytest
 
-from flagfinder.live.interpreters.python_loop import find_loops
+from flagfinder.interpreters.python_loop import find_loops
 
 WAIT = "def wait_until(asks, seconds=0.1):\n    while not asks():\n        time.sleep(seconds)\n"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import started, wait_until
 
-from flagfinder.live.interpreters import python_sources
+from flagfinder.interpreters import python_sources
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flagfinder.live.interpreters import python
-from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack
+from flagfinder.interpreters import python
+from flagfinder.interpreters.py_spy import SeenFrame, SeenStack
 
 TID = 7
 LONG_AGO = 1_000_000_000

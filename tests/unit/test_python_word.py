@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from flagfinder.flags.fields import FlagFields
-from flagfinder.live.interpreters.python import PythonExit, PythonLoop
-from flagfinder.live.interpreters.python_word import sort_words
+from flagfinder.flags.python_word import sort_words
+from flagfinder.interpreters.python import PythonExit, PythonLoop
 
 
 def loop(*whens: str) -> PythonLoop:

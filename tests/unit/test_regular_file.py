@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flagfinder.chain import doctor
-from flagfinder.live.interpreters import python_sources
+from flagfinder.interpreters import python_sources
 from flagfinder.shared.regular_file import open_regular
 
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import schemas
 
-from flagfinder.live.interpreters.python import (
+from flagfinder.interpreters.python import (
     PythonCode,
     PythonExit,
     PythonFrame,

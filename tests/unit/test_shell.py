@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagfinder.live.interpreters.shell import operand, polling
+from flagfinder.interpreters.shell import operand, polling
 
 SLEEP = [b"sleep", b"1"]
 

@@ -17,21 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagfinder.live.interpreters.asyncio_owed import loop_waits
-from flagfinder.live.interpreters.python import (
+from flagfinder.interpreters.asyncio_owed import loop_waits
+from flagfinder.interpreters.python import (
     PythonCode,
     PythonFrame,
     PythonLoop,
     read_python,
 )
-from flagfinder.live.interpreters.python_bindings import within
-from flagfinder.live.interpreters.python_blocked import blocked, is_library
-from flagfinder.live.interpreters.python_loop import Scope, scope_around
-from flagfinder.live.interpreters.python_pools import replaced_workers
-from flagfinder.live.interpreters.python_sources import Sources
+from flagfinder.interpreters.python_bindings import within
+from flagfinder.interpreters.python_blocked import blocked, is_library
+from flagfinder.interpreters.python_loop import Scope, scope_around
+from flagfinder.interpreters.python_pools import replaced_workers
+from flagfinder.interpreters.python_sources import Sources
 
 if TYPE_CHECKING:
-    from flagfinder.live.interpreters.fields import AskedFields, AskedOfFields
+    from flagfinder.interpreters.fields import AskedFields, AskedOfFields
 
 # What a question is answered by: `event.is_set()` by `event.set()`.
 _ANSWERS = {"is_set": "set", "isSet": "set", "done": "set_result", "empty": "put"}

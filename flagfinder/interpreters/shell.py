@@ -20,7 +20,7 @@ from flagfinder.shared.regular_file import open_regular
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from flagfinder.live.interpreters.fields import AskedFields, ScriptFields
+    from flagfinder.interpreters.fields import AskedFields, ScriptFields
 
 _SHELLS = {"ash", "bash", "dash", "ksh", "ksh93", "mksh", "sh", "yash", "zsh"}
 _LARGEST = 1 << 20  # bytes of a script

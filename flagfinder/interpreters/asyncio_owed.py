@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagfinder.live.interpreters.asyncio_tasks import Task, tasks_of
-from flagfinder.live.interpreters.py_spy import SeenStack, UnreadableError, look
-from flagfinder.live.interpreters.python import PythonCode, PythonFrame
-from flagfinder.live.interpreters.python_blocked import awaited, blocked, is_library
-from flagfinder.live.interpreters.python_sources import Sources
+from flagfinder.interpreters.asyncio_tasks import Task, tasks_of
+from flagfinder.interpreters.py_spy import SeenStack, UnreadableError, look
+from flagfinder.interpreters.python import PythonCode, PythonFrame
+from flagfinder.interpreters.python_blocked import awaited, blocked, is_library
+from flagfinder.interpreters.python_sources import Sources
 
 if TYPE_CHECKING:
-    from flagfinder.live.interpreters.fields import TaskEnd
+    from flagfinder.interpreters.fields import TaskEnd
 
 _LOOP = re.compile(r"/asyncio/(base_events|runners)\.py$")
 _TASK = re.compile(r"^<_asyncio\.Task at ")

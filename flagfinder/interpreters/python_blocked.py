@@ -17,10 +17,10 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from flagfinder.live.interpreters.python import PythonFrame
-from flagfinder.live.interpreters.python_bindings import within
-from flagfinder.live.interpreters.python_loop import Scope, scope_around
-from flagfinder.live.interpreters.python_sources import Sources
+from flagfinder.interpreters.python import PythonFrame
+from flagfinder.interpreters.python_bindings import within
+from flagfinder.interpreters.python_loop import Scope, scope_around
+from flagfinder.interpreters.python_sources import Sources
 
 # What blocks, and the calls on the same object that end it.
 _ENDED_BY = {

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from flagfinder.live.interpreters.python_bindings import (
+from flagfinder.interpreters.python_bindings import (
     CLOCKS,
     PAUSES,
     Bindings,
@@ -27,7 +27,7 @@ from flagfinder.live.interpreters.python_bindings import (
     places,
     within,
 )
-from flagfinder.live.interpreters.python_passed import (
+from flagfinder.interpreters.python_passed import (
     FunctionNode,
     Passed,
     passed,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flagfinder.flags.python_objects import SINGLETONS, holds_singleton, is_interpreters
-from flagfinder.live.interpreters.python import PythonLoop
+from flagfinder.interpreters.python import PythonLoop
 
 if TYPE_CHECKING:
     from flagfinder.flags.fields import FlagFields

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagfinder.live.interpreters.python import PythonFrame
+from flagfinder.interpreters.python import PythonFrame
 
 _WORD = 8
 # A type's fields, and those of bytes and texts, in bytes.

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from flagfinder.live.interpreters.python import PythonCode
+from flagfinder.interpreters.python import PythonCode
 
 _POOL = re.compile(r"/multiprocessing/pool\.py$")
 _KEEPS, _WAITS = "_handle_workers", ("wait", "next")

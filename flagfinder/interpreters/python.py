@@ -18,13 +18,13 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Literal, Self, cast
 
-from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
-from flagfinder.live.interpreters.python_loop import Exit, Loop, Way
-from flagfinder.live.interpreters.python_sources import Sources
+from flagfinder.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
+from flagfinder.interpreters.python_loop import Exit, Loop, Way
+from flagfinder.interpreters.python_sources import Sources
 from flagfinder.shared.build import build
 
 if TYPE_CHECKING:
-    from flagfinder.live.interpreters.fields import PythonFields, PythonLoopFields, PythonLoopKind
+    from flagfinder.interpreters.fields import PythonFields, PythonLoopFields, PythonLoopKind
 
 _LOOKS = 12
 _INTERVAL = 0.012  # seconds between looks

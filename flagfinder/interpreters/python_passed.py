@@ -13,7 +13,7 @@ import ast
 import copy
 from collections.abc import Mapping
 
-from flagfinder.live.interpreters.python_bindings import LoopNode, callee
+from flagfinder.interpreters.python_bindings import LoopNode, callee
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Passed = Mapping[str, ast.expr]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from flagfinder.live.interpreters.python_loop import Way
+from flagfinder.interpreters.python_loop import Way
 
 # What ends the wait of an event loop's task.
 TaskEnd = Literal["timer", "input", "deadlock", "unknown"]

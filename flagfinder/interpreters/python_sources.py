@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flagfinder.live.interpreters.python_loop import Loop, find_loops
+from flagfinder.interpreters.python_loop import Loop, find_loops
 from flagfinder.shared.regular_file import open_regular
 
 _COMMAND = "<string>"  # the file of a script that the command line holds
