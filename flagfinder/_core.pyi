@@ -15,6 +15,8 @@ ENOUGH: float
 """Score from which on a word is called the flag."""
 INTERPRETER: float
 """Most that a word gets when an interpreter reads it."""
+OF_INTERPRETER: str
+"""The note on an interpreter's loop, for reports that know no code of the program that it runs."""
 MINIMUM_KERNEL: str
 
 def check_programs() -> None: ...
@@ -152,6 +154,7 @@ def record(
     facts_json: str,
     fallbacks: Sequence[str],
     progress: Callable[[int, int, int], object] | None,
+    ending: Callable[[list[int], list[int]], str] | None,
 ) -> Outcome: ...
 def spin(
     pid: int,

@@ -36,6 +36,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machine::how_to_get_capabilities, module)?)?;
     module.add("ENOUGH", flagfinder_flags::ENOUGH)?;
     module.add("INTERPRETER", flagfinder_flags::INTERPRETER)?;
+    module.add("OF_INTERPRETER", flagfinder_flags::OF_INTERPRETER)?;
     module.add_class::<trace::Trace>()?;
     module.add_class::<process::Process>()?;
     module.add_class::<thread::Thread>()?;

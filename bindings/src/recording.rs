@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
 //! `record` and its `Outcome`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use flagfinder_record as engine;
-use flagfinder_record::{Last, RecordOptions, TargetExit, Then, TracerCommand};
+use flagfinder_record::{Last, Listener, Progress, RecordOptions, TargetExit, Then, TracerCommand};
 use flagfinder_trace::{EndReason, Level, Note, NoteLevel};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use serde_json::Value;
 
 use crate::errors::raise;
 use crate::trace::note_fields;
@@ -66,11 +68,12 @@ impl From<engine::Outcome> for Outcome {
 }
 
 /// Records on the calling thread, GIL released. The recorder catches SIGINT itself, so that a
-/// recording ends cleanly; what `progress` raises is raised when the recording is over. It ends as
-/// marked when `progress` returns something true.
+/// recording ends cleanly; what a callback raises is raised when the recording is over. It ends as
+/// marked when `progress` returns something true. `ending` gets the processes that still run then
+/// and the threads that spin; it returns `End::code` as JSON.
 #[pyfunction]
 #[pyo3(signature = (*, output, command, tracer_argv, tracer, level, last, stop_when_spinning, stop_after, until, kill_target, follow_children,
-    facts_json, fallbacks, progress))]
+    facts_json, fallbacks, progress, ending))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments on the Python side"
@@ -91,6 +94,7 @@ pub fn record(
     facts_json: &str,
     fallbacks: Vec<String>,
     progress: Option<Py<PyAny>>,
+    ending: Option<Py<PyAny>>,
 ) -> PyResult<Outcome> {
     let level = match level {
         "flow" => Level::Flow,
@@ -121,24 +125,53 @@ pub fn record(
         facts: serde_json::from_str(facts_json).map_err(|error| bad(&error))?,
         ..RecordOptions::new(output, TracerCommand { argv: tracer_argv }, level)
     };
-    let mut raised = None;
-    let result = py.detach(|| {
-        engine::record(&options, &mut |now| {
-            let Some(callback) = &progress else {
-                return ControlFlow::Continue(());
-            };
-            let raw_bytes = now.flow_bytes + now.values_bytes;
-            let fields = (now.elapsed.as_nanos() as u64, now.stored_bytes, raw_bytes);
-            match Python::attach(|py| callback.call1(py, fields)?.is_truthy(py)) {
-                Ok(true) => return ControlFlow::Break(()),
-                Ok(false) => {}
-                Err(error) => raised = Some(error),
-            }
-            ControlFlow::Continue(())
-        })
-    });
-    match raised {
+    let mut callbacks = Callbacks {
+        progress,
+        ending,
+        raised: None,
+    };
+    let result = py.detach(|| engine::record(&options, &mut callbacks));
+    match callbacks.raised {
         Some(error) => Err(error),
         None => Ok(result.map_err(raise)?.into()),
+    }
+}
+
+/// The listener is Python's. What it raises is kept until the recording is over.
+struct Callbacks {
+    progress: Option<Py<PyAny>>,
+    ending: Option<Py<PyAny>>,
+    raised: Option<PyErr>,
+}
+
+impl Listener for Callbacks {
+    fn progress(&mut self, now: Progress) -> ControlFlow<()> {
+        let Some(callback) = &self.progress else {
+            return ControlFlow::Continue(());
+        };
+        let raw_bytes = now.flow_bytes + now.values_bytes;
+        let fields = (now.elapsed.as_nanos() as u64, now.stored_bytes, raw_bytes);
+        match Python::attach(|py| callback.call1(py, fields)?.is_truthy(py)) {
+            Ok(true) => return ControlFlow::Break(()),
+            Ok(false) => {}
+            Err(error) => self.raised = Some(error),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn ending(&mut self, processes: &[u32], spinning_threads: &[u32]) -> BTreeMap<u32, Value> {
+        let Some(callback) = &self.ending else {
+            return BTreeMap::new();
+        };
+        let told = Python::attach(|py| -> PyResult<String> {
+            let told = callback.call1(py, (processes, spinning_threads))?;
+            told.extract(py)
+        });
+        let bad = |error: serde_json::Error| PyValueError::new_err(error.to_string());
+        told.and_then(|text| serde_json::from_str(&text).map_err(bad))
+            .unwrap_or_else(|error| {
+                self.raised = Some(error);
+                BTreeMap::new()
+            })
     }
 }

@@ -27,8 +27,8 @@ _EXAMPLES = """\
   flagfinder diff --json normal.trace spin.trace | jq '.flags[0].name'
   flagfinder diff normal.trace spin.trace --emit gdb > stop.py; gdb -x stop.py --args ./app spin
 
-exit codes: 0 a flag, syscall or lock is named; 1 no flag or no divergence; 65 a trace is
-unreadable"""
+exit codes: 0 a flag, syscall, lock or Python expression is named; 1 no flag or no divergence; 65 a
+trace is unreadable"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -150,7 +150,8 @@ def show(
     explain: bool,
 ) -> int:
     """Prints the report and says what to run next; returns the exit code."""
-    found = report.verdict in ("data-flag", "syscall-loop", "lock")
+    is_named = report.verdict in ("data-flag", "syscall-loop", "lock")
+    found = is_named or report.waits_until is not None
     if as_json:
         terminal.answer(report.raw)
     else:

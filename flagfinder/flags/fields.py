@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict, final
 
+from flagfinder.interpreters.fields import PythonFields
+
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 Outcome = Literal["leaves", "returns", "faults", "unknown"]
 Known = Literal["seen", "proved", "by-code"]
@@ -245,7 +247,8 @@ class GroupFields(TypedDict):
 @final
 class DiffFields(TypedDict):
     """The verdict on two runs. ``considered`` has words that were not sure enough; ``chains`` has a
-    line for each chain of threads that wait for the one that spins.
+    line for each chain of threads that wait for the one that spins; ``python`` is the code that the
+    thread ran when its recording ended.
     """
 
     schema: Literal["flagfinder.diff/1"]
@@ -260,6 +263,7 @@ class DiffFields(TypedDict):
     notes: list[str]
     chains: list[str]
     explain: list[str]
+    python: NotRequired[PythonFields | None]
 
 
 class BlockFields(TypedDict):

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from flagfinder.flags.fields import FlagFields, ThreadNameFields
-from flagfinder.flags.flag_check import fits, has_sound_numbers
+from flagfinder.flags.flag_check import has_sound_numbers
 from flagfinder.flags.flags import Flag, flag_from_raw
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.fits import fits
 
 
 @dataclass(frozen=True)

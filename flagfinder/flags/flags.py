@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.diff.diff import Divergence
-from flagfinder.flags import python_objects
+from flagfinder.flags.python_code import add_code, code_of
+from flagfinder.flags.python_objects import prefer_programs_words
+from flagfinder.interpreters.python import PythonCode
 from flagfinder.shared.build import build
 from flagfinder.trace.trace import Trace
 
@@ -244,6 +246,8 @@ class Report:
     notes: tuple[str, ...]
     # Which thread waits for which, a line for each chain that leads to ``spin_thread``.
     chains: tuple[str, ...]
+    # What the thread ran when its recording ended.
+    python: PythonCode | None
     raw: DiffFields = field(repr=False, compare=False)
 
     @classmethod
@@ -267,6 +271,7 @@ class Report:
             loop=loop_from_raw(raw.get("loop")),
             divergence=_divergence(raw.get("divergence")),
             flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
+            python=PythonCode.from_raw(python) if (python := raw.get("python")) else None,
             raw=raw,
         )
 
@@ -274,6 +279,12 @@ class Report:
     def flag(self) -> Flag | None:
         """The answer: the flag at rank 1, or None."""
         return self.flags[0] if self.flags else None
+
+    @property
+    def waits_until(self) -> str | None:
+        """The expression that ends the thread's Python loop, where that is founded."""
+        loop = self.python.loop if self.python is not None else None
+        return loop.when if loop is not None and loop.is_answer else None
 
 
 def find_flags(
@@ -296,7 +307,12 @@ def find_flags(
         spin.core, cores, divergence.core if divergence else None, thread, progress
     )
     raw: DiffFields = json.loads(found)
-    python_objects.prefer_programs_words(raw)
+    codes = spin.end.get("code", {}) if spin.end is not None else {}
+    waiting = raw["threads"]["spin"] if raw["threads"] is not None else None
+    code = code_of(codes, waiting["tid"]) if waiting is not None else None
+    prefer_programs_words(raw, has_code=code is not None)
+    if code is not None:
+        add_code(raw, code)
     return Report.from_raw(raw)
 
 

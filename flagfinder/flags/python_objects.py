@@ -43,15 +43,17 @@ def holds_singleton(word: FlagFields) -> bool:
     return word["value"]["spin_symbol"] in SINGLETONS
 
 
-def prefer_programs_words(report: DiffFields) -> None:
+def prefer_programs_words(report: DiffFields, *, has_code: bool = False) -> None:
     """Of a report whose loop is CPython's, puts the words that may be the program's first.
 
     Without one there is no flag: then the words are those that any Python program's loop reads.
+    ``has_code``: the program's own code is known.
     """
     loop = report["loop"]
     if loop is None or not _MODULE.match(loop.get("module") or ""):
         return
-    report["notes"].append(_ASK_PYTHON)
+    if not has_code:
+        report["notes"].append(_ASK_PYTHON)
     if report["verdict"] != "data-flag" or not (loop.get("function") or "").startswith(_EVALUATES):
         return
     words: list[FlagFields] = [*report["flags"], *report["considered"]]
@@ -77,7 +79,7 @@ def prefer_programs_words(report: DiffFields) -> None:
     ranks = {word["rank"]: rank for rank, word in enumerate([*flags, *left], 1)}
     numbered: list[FlagFields] = [{**word, "rank": ranks[word["rank"]]} for word in [*flags, *left]]
     report["flags"], report["considered"] = numbered[: len(flags)], numbered[len(flags) :]
-    report["groups"] = _regrouped(report["groups"], ranks, len(flags))
+    report["groups"] = regrouped(report["groups"], ranks, len(flags))
     if not flags:
         report["verdict"] = "no-flag"
         report["reason"] = (
@@ -89,9 +91,7 @@ def prefer_programs_words(report: DiffFields) -> None:
         )
 
 
-def _regrouped(
-    groups: list[GroupFields], ranks: Mapping[int, int], flags: int
-) -> list[GroupFields]:
+def regrouped(groups: list[GroupFields], ranks: Mapping[int, int], flags: int) -> list[GroupFields]:
     """Groups name flags by their ranks: the new ones, of those that are flags still."""
     kept: list[GroupFields] = [
         {**group, "flags": sorted(ranks[rank] for rank in group["flags"])} for group in groups

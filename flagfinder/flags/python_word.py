@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Neither source is in doubt, but only the value shows that both mean the same word.
 _CONFIDENCE = 0.7
+_LONGEST = 1000  # characters of a condition
 
 
 def sort_words(
@@ -58,7 +59,10 @@ def _place(when: str) -> str | None:
     """The attribute, variable or item that the whole condition is about: ``job.done`` of ``not
     job.done``.
     """
-    node: ast.expr = ast.parse(when, mode="eval").body
+    try:
+        node: ast.expr = ast.parse(when[:_LONGEST], mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # a trace's, which may say anything
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         node = node.operand
     if isinstance(node, ast.Compare) and all(
@@ -75,12 +79,12 @@ def _named(slot: FlagFields, place: str, when: str | None) -> FlagFields:
     held = SINGLETONS[slot["value"]["spin_symbol"]]
     # Only the address of an object may be written there.
     known = slot["value"]["exit_symbol"] in SINGLETONS
-    evidence = [
+    why = [
         f"the Python loop asks only {place}, at all looks",
         "of the words that decide in the interpreter only this one holds True, False or None: "
         f"{held}",
-        *slot["evidence"],
     ]
+    evidence = list(dict.fromkeys([*why, *slot["evidence"]]))
     return {
         **slot,
         "confidence": _CONFIDENCE,

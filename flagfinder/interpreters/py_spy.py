@@ -3,7 +3,7 @@
 nothing in it.
 
 py-spy is a program of its own, so that memory read while it changes can do no harm here: at worst a
-look fails.
+look fails. Of a process that a tracer has loaded it reads an image (``process_image``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import struct
@@ -22,8 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NotRequired, TypedDict
 
+from flagfinder.interpreters.process_image import TooLargeError, write_image
+
 # struct pthread of the GNU C library on x86-64: the pointer to itself, and the thread's id.
 _SELF, _TID = 0x10, 0x2D0
+INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
 _NOT_PYTHON = {"<shim>", "<trampoline>", "<interpreter trampoline>"}
 
 
@@ -99,8 +103,20 @@ def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
     """The stacks of all threads that run Python, by thread id. ``timeout`` in seconds. Raises
     UnreadableError.
     """
-    command = [find_py_spy(), "dump", "--nonblocking", "--json", "--locals", "--pid", str(pid)]
-    status, output, complaint = _run(command, timeout)
+    command = [find_py_spy(), "dump", "--nonblocking", "--json", "--locals"]
+    loaded = loaded_by_another(pid)
+    if not loaded:
+        status, output, complaint = _run([*command, "--pid", str(pid)], timeout)
+    else:
+        with _scratch("image") as image:
+            try:
+                write_image(pid, loaded, image)
+            except TooLargeError as error:
+                raise UnreadableError(str(error)) from error
+            except OSError as error:
+                raise UnreadableError("the process has ended") from error
+            path = f"/proc/{os.getpid()}/fd/{image.fileno()}"
+            status, output, complaint = _run([*command, "--core", path], timeout)
     if status != 0:
         raise UnreadableError(_complaint(complaint.decode(errors="replace")))
     try:
@@ -112,6 +128,31 @@ def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadableError(f"py-spy's answer is not understood: {error}") from error
     return {tid: stack for tid, stack in stacks if tid is not None and stack.frames}
+
+
+def loaded_by_another(pid: int) -> list[str]:
+    """The interpreter's files, its program first, where ``/proc/PID/exe`` names what loaded it: a
+    tracer, or ``ld.so``.
+
+    py-spy looks for the interpreter there, or in a mapped library (libpython).
+    """
+    try:
+        program = str(Path(f"/proc/{pid}/exe").readlink())
+        code = mapped_files(pid, executable=True)
+    except OSError:
+        return []
+    files = sorted(filter(INTERPRETER.search, code), key=lambda file: ".so" in file)
+    return files if files and ".so" not in files[0] and program not in files else []
+
+
+def mapped_files(pid: int, *, executable: bool = False) -> list[str]:
+    """The files that the process has mapped, each once, in the order of their addresses. Raises
+    OSError.
+    """
+    text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    lines = [line.split(maxsplit=5) for line in text.splitlines()]
+    named = [words for words in lines if len(words) > 5 and (not executable or "x" in words[1])]
+    return list(dict.fromkeys(words[5].removesuffix(" (deleted)") for words in named))
 
 
 def _run(command: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:

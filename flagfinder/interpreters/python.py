@@ -9,16 +9,21 @@ source tells what ends that loop (``python_loop``). The process is read, never s
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Literal, Self, cast
 
-from flagfinder.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
+from flagfinder.interpreters.py_spy import (
+    INTERPRETER,
+    SeenFrame,
+    SeenStack,
+    UnreadableError,
+    look,
+    mapped_files,
+)
 from flagfinder.interpreters.python_loop import Exit, Loop, Way
 from flagfinder.interpreters.python_sources import Sources
 from flagfinder.shared.build import build
@@ -40,7 +45,6 @@ _VALUE_WIDTH = 80
 _CONFIDENCE = 0.8
 # What it asks may do work (`try: connect()`), but it was pausing at most looks.
 _MOSTLY_PAUSED = 0.5
-_INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
 
 
 Told = Literal["known", "ends"]
@@ -168,18 +172,23 @@ def runs_python(pid: int) -> bool:
     """Whether an interpreter of CPython's name is mapped; one linked into a program of another name
     has its modules.
     """
-    files = _mapped_files(pid)
-    return any(_INTERPRETER.search(file) or "/lib-dynload/" in file for file in files)
+    try:
+        files = mapped_files(pid)
+    except OSError:
+        return False
+    return any(INTERPRETER.search(file) or "/lib-dynload/" in file for file in files)
 
 
-def read_python(pid: int, repeating: Collection[int]) -> dict[int, PythonCode]:
+def read_python(
+    pid: int, repeating: Collection[int], *, most: int = _LOOKS
+) -> dict[int, PythonCode]:
     """The Python code of the threads of ``pid``, by thread id. ``repeating``: those that are not
-    just blocked.
+    just blocked. ``most`` looks are made.
 
     Takes half a second, one or two where the machine is busy. Raises UnreadableError when no look
     succeeds.
     """
-    looks = _looks(pid, _LOOKS if repeating else 1, Event())
+    looks = _looks(pid, most if repeating else 1, Event())
     return _codes(looks, Sources(pid), repeating)
 
 
@@ -250,15 +259,6 @@ def _code(
         loop=loop,
         note=note,
     )
-
-
-def _mapped_files(pid: int) -> set[str]:
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return set()
-    paths = (line.split(maxsplit=5)[5] for line in lines if "/" in line)
-    return {path.removesuffix(" (deleted)") for path in paths}
 
 
 def _looks(pid: int, most: int, enough: Event) -> list[dict[int, SeenStack]]:

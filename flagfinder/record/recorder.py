@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
 from flagfinder.record.code_generators import code_generator
+from flagfinder.record.last_look import running_code
 from flagfinder.record.tracer_build import Tracer
 from flagfinder.shared.errors import PermissionDeniedError
 from flagfinder.shared.machine import as_fields, check_machine_abilities
@@ -231,6 +232,7 @@ def run_launch(
             ),
             fallbacks=fallbacks,
             progress=look,
+            ending=lambda processes, spinning: json.dumps(running_code(processes, spinning)),
         )
     return Recording(
         path=path,

@@ -21,10 +21,11 @@ from flagfinder.flags.flags import (
     parse_hex,
 )
 from flagfinder.report.code import code_text
+from flagfinder.report.lines import label_line, score
+from flagfinder.report.python_report import show_python
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, hexadecimal
 
-_LABEL_WIDTH = 11
 _EVIDENCE_SHOWN = 4
 _STACK_SHOWN = 2
 _OWED_SHOWN = 2
@@ -62,6 +63,10 @@ def show_report(terminal: Terminal, report: Report, explain: bool = False) -> No
     if flag is not None:
         _show_flag(terminal, flag, explain)
         _show_evidence(terminal, report.flags, explain)
+    elif report.waits_until is not None:
+        label_line(terminal, "no flag", Text(f"at the level of machine words: {report.reason}"))
+    if report.python is not None:
+        show_python(terminal, report.python, explain)
     for chain in report.chains:
         label_line(terminal, "chain", Text(chain))
     for note in report.notes:
@@ -89,6 +94,12 @@ def _headline(report: Report) -> Text:
         )
     if report.verdict == "lock" and flag is not None:
         return Text("lock: ", "bold green").append(f"{thread} spins for ").append(flag.name, "bold")
+    if report.waits_until is not None:
+        return (
+            Text("Python loop: ", "bold green")
+            .append(f"{thread} waits in Python until ")
+            .append(report.waits_until, "bold")
+        )
     return Text(f"{report.verdict.replace('-', ' ')}: ", "bold yellow").append(report.reason)
 
 
@@ -338,22 +349,8 @@ def _show_evidence(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -
             terminal.result(Text(f"           - {item}"))
 
 
-def score(value: float) -> str:
-    """A ``confidence`` as what it is: hand-set weights of the evidence, compared with no
-    outcomes.
-    """
-    return f"{value:.2f} (it orders candidates; it is no probability)"
-
-
 def _thread(thread: ThreadName | None) -> str:
     if thread is None or (thread.tid is None and thread.name is None):
         return "a thread"
     name = f" ({thread.name})" if thread.name else ""
     return f"thread {thread.tid}{name}" if thread.tid is not None else f"thread{name}"
-
-
-def label_line(terminal: Terminal, label: str, body: Text) -> None:
-    """One line of a report: what it is about, then what there is to say."""
-    terminal.paragraph(
-        Text(f"  {label:<{_LABEL_WIDTH}}", "bold").append_text(body), 2 + _LABEL_WIDTH
-    )

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from rich.text import Text
 
 from flagfinder.interpreters.python import PythonCode, PythonFrame, PythonLoop
-from flagfinder.report.diff_report import label_line, score
+from flagfinder.report.lines import label_line, score
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from flagfinder.live.spin import SpinReport, SpinThread
 from flagfinder.report.code import code_text
-from flagfinder.report.diff_report import LOOPS, label_line, show_flag_facts
+from flagfinder.report.diff_report import LOOPS, show_flag_facts
+from flagfinder.report.lines import label_line
 from flagfinder.report.python_report import python_calls, show_python
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count

@@ -39,7 +39,9 @@ class ProcessEndFields(TypedDict):
 
 
 class EndFields(TypedDict):
-    """How a recording ended. ``ts`` is CLOCK_MONOTONIC, ns."""
+    """How a recording ended. ``ts`` is CLOCK_MONOTONIC, ns. ``code`` has what interpreters ran
+    then, by thread id: ``python`` of ``flagfinder.spin/1``.
+    """
 
     reason: Ended
     processes: list[ProcessEndFields]
@@ -49,6 +51,7 @@ class EndFields(TypedDict):
     dropped_sections: int
     sections: int
     ts: int
+    code: NotRequired[dict[str, object]]
 
 
 class ThreadFields(TypedDict):

@@ -12,6 +12,8 @@ import pytest
 import truth
 from harness import assert_consistent, diff
 
+from flagfinder.flags.flags import Report
+
 SPINNING = ["--stop-when-spinning", "2", "--then", "kill"]
 
 
@@ -52,7 +54,8 @@ def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     for trace in (normal, spin):
         trace.unlink()
     assert result["verdict"] in expect["verdict"].split("|"), result["reason"]
-    assert expect.get("note", "") in " ".join(result["notes"])
+    if "waits_until" in expect:
+        assert Report.from_raw(result).waits_until == expect["waits_until"], result.get("python")
     truth.assert_true_flag(result["flags"], expect["flag"], error, tmp_path)
     if "writer_module" in expect["flag"]:
         writers = [w for w in result["flags"][0]["writers"] if w["run"] == "normal"]

@@ -12,23 +12,25 @@ import pytest
 from harness import announced_flags, assert_consistent, diff, need_python_3_11, record
 from sizes import in_turn
 
+from flagfinder.flags.flags import Report
+
 PYTHON = "/usr/bin/python3"
 WAITS = Path(__file__).parent / "programs" / "waits.py"
 
 
-KINDS = [
-    "attribute",
-    "number",
-    "item",
-    "length",
-    "variable",
-    "method",
-    "length_beside_ctypes",
-]
+KINDS = {
+    "attribute": "job.done",
+    "number": "job.number >= 3",
+    "item": "state['done']",
+    "length": "len(results) >= 1",
+    "variable": "done",
+    "method": "event.is_set()",
+    "length_beside_ctypes": "len(results) >= 1",
+}
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("kind", in_turn(KINDS, of=7))
+@pytest.mark.parametrize("kind", in_turn(list(KINDS), of=7))
 @pytest.mark.usefixtures("tracer")
 def test_the_word_that_python_asks_is_first(kind: str, tmp_path: Path) -> None:
     need_python_3_11(PYTHON)
@@ -41,6 +43,7 @@ def test_the_word_that_python_asks_is_first(kind: str, tmp_path: Path) -> None:
     for recording in (normal, spin):
         assert_consistent(recording.trace)
     result = diff(normal.trace, spin.trace)
+    assert Report.from_raw(result).waits_until == KINDS[kind], result.get("python")
     assert result["verdict"] == "data-flag", json.dumps(result["considered"])[:2000]
     flag = result["flags"][0]
     named = [(f["rank"], f["name"], f["address"]["spin"], f["confidence"]) for f in result["flags"]]

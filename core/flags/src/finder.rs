@@ -16,6 +16,10 @@ use crate::report::{
 use crate::report_builder::Builder;
 use crate::within_poll;
 
+/// The note on an interpreter's loop, for reports that know no code of the program that it runs.
+pub const OF_INTERPRETER: &str = "the loop is an interpreter's: it runs a program of its own, and \
+    the words are the interpreter's. Which variable of that program is meant, its own tools can \
+    tell (a stack dump of the thread names the line)";
 /// Most flags a report lists.
 const LISTED: usize = 8;
 /// The same for a virtual machine's loop in a live process, where a copy tells more than the code.
@@ -91,8 +95,7 @@ pub fn report(
     let (verdict, reason) = builder.verdict(&flags, call_first, kind);
     let mut notes = Vec::new();
     if analysis.interprets && verdict != Verdict::NoFlag {
-        let text = "the loop is an interpreter's: it runs a program of its own, and the words are the interpreter's. Which variable of that program is meant, its own tools can tell (a stack dump of the thread names the line)";
-        notes.push(text.to_string());
+        notes.push(OF_INTERPRETER.to_string());
     }
     let mut considered = builder.picks(&ranked, &flags);
     if verdict == Verdict::NoFlag {

@@ -46,6 +46,7 @@ use flagfinder_machine::Window;
 pub use choose_thread::has_flag;
 pub use endless::ENDLESS;
 pub use find::{find_flags, find_flags_in, FindError, Options};
+pub use finder::OF_INTERPRETER;
 pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
 pub use moments::{Call, Made, Moments, What, Written};

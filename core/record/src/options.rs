@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -104,6 +105,28 @@ pub struct Progress {
     pub stored_bytes: u64,
     /// Chunks waiting to be written.
     pub waiting_chunks: u32,
+}
+
+/// Who hears of a recording while it runs, on the thread that called [`crate::record`].
+pub trait Listener {
+    /// Called about four times a second; a break ends the recording.
+    fn progress(&mut self, now: Progress) -> ControlFlow<()>;
+
+    /// The recording ends now, and these processes still run. Returns, by thread id, what their
+    /// interpreters run ([`End::code`]).
+    fn ending(
+        &mut self,
+        _processes: &[u32],
+        _spinning_threads: &[u32],
+    ) -> BTreeMap<u32, serde_json::Value> {
+        BTreeMap::new()
+    }
+}
+
+impl<F: FnMut(Progress) -> ControlFlow<()>> Listener for F {
+    fn progress(&mut self, now: Progress) -> ControlFlow<()> {
+        self(now)
+    }
 }
 
 /// How the target was left.

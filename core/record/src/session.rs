@@ -7,7 +7,6 @@
 //! until its process ends.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ use crate::family::Family;
 use crate::lock::lock;
 use crate::machine;
 use crate::observe::Observer;
-use crate::options::{Outcome, Progress, RecordOptions, TargetExit, Then};
+use crate::options::{Listener, Outcome, Progress, RecordOptions, TargetExit, Then};
 use crate::pool::{Pool, Room};
 use crate::printed::Printed;
 use crate::signals::Signals;
@@ -48,15 +47,11 @@ const ENDED_BYTES: u64 = 64 << 20;
 /// How long the target may take to end once the recorder was asked to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Records until the target ends, one of the options says so, or `progress` breaks. That is
-/// called about four times a second from the calling thread.
+/// Records until the target ends, one of the options says so, or the listener does.
 ///
 /// Errors: nothing could be started, or the target ended before its tracer began.
 /// A full disk is no error: the outcome says `EndReason::WriteFailed`.
-pub fn record(
-    options: &RecordOptions,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Outcome> {
+pub fn record(options: &RecordOptions, listener: &mut dyn Listener) -> Result<Outcome> {
     let signals = Signals::catch().ok_or_else(|| {
         Failure::usage(
             "A second recording cannot run in this process",
@@ -112,8 +107,8 @@ pub fn record(
     std::thread::scope(|scope| {
         let mut threads = vec![scope.spawn(|| drain.work(Duty::Flow))];
         threads.extend((0..workers).map(|_| scope.spawn(|| drain.work(Duty::Spare))));
-        let result = session.supervise(progress);
-        session.still_the_target();
+        let result = session.supervise(listener);
+        session.still_the_target(listener);
         drain.stop.store(true, Ordering::Release);
         for thread in threads {
             // A worker that panicked took nothing along: its chunk stays FULL.
@@ -147,7 +142,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn supervise(&mut self, progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+    fn supervise(&mut self, listener: &mut dyn Listener) -> Result<()> {
         let mut looked = Instant::now();
         let mut saver = ChunkWriter::new()?;
         loop {
@@ -170,7 +165,7 @@ impl Session<'_> {
             }
             looked = Instant::now();
             self.unrecorded.look(self.target.pid(), &running, looked);
-            if progress(self.progress()).is_break() {
+            if listener.progress(self.progress()).is_break() {
                 self.end.reason = EndReason::Marked;
                 return Ok(());
             }
@@ -296,7 +291,7 @@ impl Session<'_> {
 
     /// Ends the target if so asked, and takes the pool away from what goes on: while a busy loop
     /// fills chunks, the workers are never done.
-    fn still_the_target(&mut self) {
+    fn still_the_target(&mut self, listener: &mut dyn Listener) {
         // A process takes its time to die, but its last wait did not last that much longer.
         self.end.ts = clock::monotonic();
         self.name_unrecorded();
@@ -308,6 +303,9 @@ impl Session<'_> {
         if stopped_early && !failed {
             let running = self.drain.family.running();
             self.observer.look(&running, true, self.drain.sink);
+            if self.end.reason != EndReason::Interrupted {
+                self.end.code = listener.ending(&running, &self.end.spinning_threads);
+            }
         }
         if stopped_early && self.options.then == Then::Kill && !failed {
             self.kill();

@@ -112,4 +112,8 @@ pub struct End {
     pub sections: u64,
     /// CLOCK_MONOTONIC ns, before the recorder itself ended anything.
     pub ts: u64,
+    /// By thread id: what the program's interpreter ran then, as its reader tells it. Not checked
+    /// here.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub code: BTreeMap<u32, serde_json::Value>,
 }

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""The memory of a live process as an ELF core file, for readers that need the process' own program
+in ``/proc/PID/exe``.
+
+A tracer that loads the program itself is what that names, and so is ``ld.so`` where it was started
+by hand. The file has what changes (private writable memory) and the interpreter's constants; for
+the rest it has the names of the mapped files. The process runs on, so a page may be newer than the
+next; who reads that must expect it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+MOST_BYTES = 1 << 29  # of memory: copied within half a second
+_AT_ONCE = 1 << 20
+_PAGE = 4096
+_CORE, _X86_64, _LOAD, _NOTE = 4, 62, 1, 4
+_FLAGS = {"r": 4, "w": 2, "x": 1}
+_HEADER, _PROGRAM_HEADER = 64, 56
+# Notes, and the fields of their structures, as in elfcore.h of Linux for x86-64.
+_PRSTATUS, _PRPSINFO, _FILE = 1, 3, 0x46494C45
+_PRSTATUS_SIZE, _PRSTATUS_PID = 336, 32
+_PRPSINFO_SIZE, _PRPSINFO_PID = 136, 24
+
+
+class TooLargeError(Exception):
+    """The process has more memory of its own than is copied."""
+
+
+@dataclass(frozen=True)
+class _Region:
+    start: int
+    end: int
+    access: str  # as in /proc/PID/maps: "rw-p"
+    offset: int
+    file: str
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def is_kept(self, interpreter: Collection[str]) -> bool:
+        """Its bytes are in the file: they are the process' own, or the interpreter's constants."""
+        own = self.access.startswith("rw") and self.access.endswith("p")
+        return own or (self.access == "r--p" and self.file in interpreter)
+
+
+def write_image(pid: int, interpreter: Sequence[str], out: BinaryIO) -> None:
+    """Writes the process' memory to ``out``. ``interpreter`` are its mapped files: the program,
+    which the image names as the process', and its library.
+
+    Raises OSError where the process can't be read, TooLargeError.
+    """
+    regions = [region for region in _regions(pid) if region.access[0] == "r"]
+    kept = [region for region in regions if region.is_kept(interpreter)]
+    size = sum(region.size for region in kept)
+    if size > MOST_BYTES:
+        raise TooLargeError(
+            f"it has {size >> 20} MiB of its own memory, and {MOST_BYTES >> 20} MiB are copied"
+        )
+    # Readers take the first file whose code is mapped for the program.
+    files = [region for region in regions if region.file.startswith("/")]
+    files.sort(key=lambda region: region.file != interpreter[0])
+    notes = _notes(pid, files)
+    headers = _HEADER + _PROGRAM_HEADER * (len(regions) + 1)
+    at = _round_up(headers + len(notes))
+    table = [_program_header(_NOTE, 0, headers, 0, len(notes), len(notes))]
+    places: list[tuple[int, _Region]] = []
+    for region in regions:
+        size = region.size if region in kept else 0
+        flags = sum(
+            bit for bit, letter in ((4, "r"), (2, "w"), (1, "x")) if letter in region.access
+        )
+        table.append(_program_header(_LOAD, flags, at, region.start, size, region.size))
+        if size:
+            places.append((at, region))
+        at += size
+    out.write(_elf_header(len(table)) + b"".join(table) + notes)
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for place, region in places:
+            out.seek(place)
+            _copy(memory, region, out)
+    out.truncate(at)
+    out.flush()
+
+
+def _regions(pid: int) -> Iterator[_Region]:
+    for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
+        words = os.fsdecode(line).split(maxsplit=5)
+        start, end = (int(side, 16) for side in words[0].split("-"))
+        if end < 1 << 63:  # not the page of the kernel's that every process has
+            file = words[5] if len(words) > 5 else ""
+            yield _Region(start, end, words[1], int(words[2], 16), file)
+
+
+def _copy(memory: BinaryIO, region: _Region, out: BinaryIO) -> None:
+    """What can't be read (unmapped meanwhile) stays zero."""
+    for start in range(region.start, region.end, _AT_ONCE):
+        try:
+            data = os.pread(memory.fileno(), min(_AT_ONCE, region.end - start), start)
+        except OSError:
+            data = b""
+        out.write(data)
+        if len(data) < min(_AT_ONCE, region.end - start):
+            return
+
+
+def _notes(pid: int, files: Sequence[_Region]) -> bytes:
+    notes = b""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        status = bytearray(_PRSTATUS_SIZE)
+        struct.pack_into("<i", status, _PRSTATUS_PID, int(task.name))
+        notes += _note(_PRSTATUS, bytes(status))
+    process = bytearray(_PRPSINFO_SIZE)
+    struct.pack_into("<i", process, _PRPSINFO_PID, pid)
+    notes += _note(_PRPSINFO, bytes(process))
+    mapped = struct.pack("<QQ", len(files), 1)
+    for region in files:
+        mapped += struct.pack("<QQQ", region.start, region.end, region.offset)
+    names = b"".join(os.fsencode(region.file) + b"\0" for region in files)
+    return notes + _note(_FILE, mapped + names)
+
+
+def _note(kind: int, data: bytes) -> bytes:
+    padding = bytes(-len(data) % 4)
+    return struct.pack("<III8s", 5, len(data), kind, b"CORE") + data + padding
+
+
+def _elf_header(segments: int) -> bytes:
+    return b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack(
+        "<HHIQQQIHHHHHH",
+        *(_CORE, _X86_64, 1, 0, _HEADER, 0, 0),
+        *(_HEADER, _PROGRAM_HEADER, segments, 0, 0, 0),
+    )
+
+
+def _program_header(kind: int, flags: int, at: int, address: int, size: int, memory: int) -> bytes:
+    align = _PAGE if kind == _LOAD else 4
+    return struct.pack("<IIQQQQQQ", kind, flags, at, address, 0, size, memory, align)
+
+
+def _round_up(size: int) -> int:
+    return -(-size // _PAGE) * _PAGE
