@@ -55,7 +55,9 @@ def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
         trace.unlink()
     assert result["verdict"] in expect["verdict"].split("|"), result["reason"]
     if "waits_until" in expect:
-        assert Report.from_raw(result).waits_until == expect["waits_until"], result.get("python")
+        assert Report.from_json(json.dumps(result)).waits_until == expect["waits_until"], (
+            result.get("python")
+        )
     truth.assert_true_flag(result["flags"], expect["flag"], error, tmp_path)
     if "writer_module" in expect["flag"]:
         writers = [w for w in result["flags"][0]["writers"] if w["run"] == "normal"]

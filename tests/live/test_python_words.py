@@ -43,7 +43,7 @@ def test_the_word_that_python_asks_is_first(kind: str, tmp_path: Path) -> None:
     for recording in (normal, spin):
         assert_consistent(recording.trace)
     result = diff(normal.trace, spin.trace)
-    assert Report.from_raw(result).waits_until == KINDS[kind], result.get("python")
+    assert Report.from_json(json.dumps(result)).waits_until == KINDS[kind], result.get("python")
     assert result["verdict"] == "data-flag", json.dumps(result["considered"])[:2000]
     flag = result["flags"][0]
     named = [(f["rank"], f["name"], f["address"]["spin"], f["confidence"]) for f in result["flags"]]

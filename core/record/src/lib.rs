@@ -28,6 +28,7 @@ mod user;
 
 pub use error::Failure;
 pub use options::{
-    Last, Listener, Outcome, Progress, RecordOptions, TargetExit, Then, TracerCommand, POOL_PLACEHOLDER,
+    Last, Listener, Outcome, Progress, RecordOptions, TargetExit, Then, TracerCommand,
+    POOL_PLACEHOLDER,
 };
 pub use session::record;
