@@ -31,10 +31,6 @@ impl Loop {
     pub fn contains(&self, id: u32) -> bool {
         self.nodes.binary_search(&id).is_ok()
     }
-    /// It can be entered at several nodes.
-    pub fn is_irreducible(&self) -> bool {
-        self.headers.len() > 1
-    }
 }
 
 /// All loops, each after the one around it.
