@@ -89,12 +89,6 @@ impl Loops {
     pub fn all(&self) -> &[Loop] {
         &self.list
     }
-
-    /// The innermost loop that holds the node.
-    pub fn innermost(&self, id: u32) -> Option<&Loop> {
-        let holding = self.list.iter().filter(|l| l.contains(id));
-        holding.max_by_key(|l| l.depth)
-    }
 }
 
 fn describe(graph: &Graph, nodes: &[u32], inside: &[bool], region: &Region) -> Loop {
