@@ -10,30 +10,19 @@ null}`` or what failed, then records.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from typing import IO, Any, BinaryIO
 
+import ff_process
 import ff_trap
 import lldb
-
-SETTINGS = (
-    "settings set target.preload-symbols false",
-    # Neither needs to know about libraries' code: no breakpoints of the debugger's own in them.
-    "settings set plugin.jit-loader.gdb.enable off",
-)
-
 
 INTERVAL = 0.05
 
 
 def main(debugger: lldb.SBDebugger) -> None:
     """Returns when the process has ended, or has been let go of."""
-    wishes, answers = (int(word) for word in os.environ["FF_LLDB_HELPER"].split())
-    with (
-        os.fdopen(wishes, encoding="utf-8") as asked,
-        os.fdopen(answers, "wb", buffering=0) as told,
-    ):
+    with ff_process.other_side() as (asked, told):
         wanted = json.loads(asked.readline())
         try:
             process, traps = _attach(debugger, wanted)
@@ -53,17 +42,11 @@ def main(debugger: lldb.SBDebugger) -> None:
 def _attach(
     debugger: lldb.SBDebugger, wanted: dict[str, Any]
 ) -> tuple[lldb.SBProcess, ff_trap.Traps]:
-    for setting in SETTINGS:
-        debugger.HandleCommand(setting)
-    debugger.SetAsync(False)
-    error = lldb.SBError()
-    process = debugger.CreateTarget("").AttachToProcessWithID(
-        debugger.GetListener(), wanted["pid"], error
-    )
-    if error.Fail():
-        raise ff_trap.Refused(f"lldb can't attach: {error.GetCString()}")
     try:
-        ff_trap.pass_signals(process)
+        process = ff_process.attach(debugger, wanted["pid"])
+    except ff_process.NotAttached as error:
+        raise ff_trap.Refused(f"lldb can't attach: {error}") from error
+    try:
         words = [(word["address"], word["size"], word["reads"]) for word in wanted["words"]]
         return process, ff_trap.Traps(process, words)
     except BaseException:

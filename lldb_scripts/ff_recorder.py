@@ -11,28 +11,25 @@ modules, plan, which are answered; end, refused), ``W`` a time (u64) and words o
 from __future__ import annotations
 
 import json
-import os
 import queue
 import struct
 import threading
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
+import ff_process
 import ff_start
 import ff_step
-import ff_trap
 import lldb
 
 SETTINGS = (
-    "settings set target.preload-symbols false",
-    "settings set plugin.jit-loader.gdb.enable off",
-    "settings set target.process.stop-on-sharedlibrary-events false",
+    "target.process.stop-on-sharedlibrary-events false",
     # All registers with one question to the server, where each would take one.
-    "settings set plugin.process.gdb-remote.use-g-packet-for-reading true",
+    "plugin.process.gdb-remote.use-g-packet-for-reading true",
     # Nothing is shown at a stop.
-    "settings set stop-disassembly-display never",
-    "settings set stop-line-count-before 0",
-    "settings set stop-line-count-after 0",
+    "stop-disassembly-display never",
+    "stop-line-count-before 0",
+    "stop-line-count-after 0",
 )
 INTERVAL = 0.05
 
@@ -92,11 +89,7 @@ class _Other:
 
 def main(debugger: lldb.SBDebugger) -> None:
     """Returns when the process has ended, or has been let go of."""
-    wishes, answers = (int(word) for word in os.environ["FF_LLDB_HELPER"].split())
-    with (
-        os.fdopen(wishes, encoding="utf-8") as asked,
-        os.fdopen(answers, "wb", buffering=0) as told,
-    ):
+    with ff_process.other_side() as (asked, told):
         wanted = json.loads(asked.readline())
         other = _Other(asked, told)
         try:
@@ -123,15 +116,10 @@ def main(debugger: lldb.SBDebugger) -> None:
 
 def attach(debugger: lldb.SBDebugger, pid: int) -> lldb.SBProcess:
     """All threads stand still then. Raises ``ff_start.Refused``."""
-    for setting in SETTINGS:
-        debugger.HandleCommand(setting)
-    debugger.SetAsync(False)
-    error = lldb.SBError()
-    process = debugger.CreateTarget("").AttachToProcessWithID(debugger.GetListener(), pid, error)
-    if error.Fail():
-        raise ff_start.Refused("attach", error.GetCString() or "lldb doesn't say why")
-    ff_trap.pass_signals(process)
-    return process
+    try:
+        return ff_process.attach(debugger, pid, SETTINGS)
+    except ff_process.NotAttached as error:
+        raise ff_start.Refused("attach", str(error)) from error
 
 
 def _record(process: lldb.SBProcess, wanted: dict[str, Any], other: _Other) -> str:
@@ -189,5 +177,5 @@ def _go_on(process: lldb.SBProcess, other: _Other) -> None:
     process.Continue()
     if other.gone.is_set():
         raise _Gone
-    if process.GetState() in ff_step.ENDED:
+    if process.GetState() in ff_process.ENDED:
         raise ff_start.Refused("unreached", "the program ended before")

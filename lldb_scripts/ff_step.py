@@ -22,25 +22,8 @@ from typing import Any, NoReturn
 import ff_heap
 import ff_walk
 import lldb
+from ff_process import ENDED, REGISTERS
 
-REGISTERS = (
-    "rax",
-    "rcx",
-    "rdx",
-    "rbx",
-    "rsp",
-    "rbp",
-    "rsi",
-    "rdi",
-    *(f"r{number}" for number in range(8, 16)),
-)
-ENDED = (
-    lldb.eStateExited,
-    lldb.eStateDetached,
-    lldb.eStateCrashed,
-    lldb.eStateInvalid,
-    lldb.eStateUnloaded,
-)
 PLAIN, SYSCALL, PUSHES_FLAGS, POPS_FLAGS, CALL, RETURN, JUMP, REPEATED = range(8)
 NOT_IN_PASSING = (PUSHES_FLAGS, REPEATED)  # the step may not be all
 STEP, REGISTERS_ARE, MOVED, _, _, CALLED_OVER = range(6)  # ALLOCATED, FREED: ff_heap.py

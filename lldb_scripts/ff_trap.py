@@ -12,24 +12,13 @@ import struct
 import time
 
 import lldb
+from ff_process import ENDED, REGISTERS
 
 STACK_BYTES = 512
 NO_CPU = 0xFFFFFFFF
 MARK_VALUE = 1
-REGISTERS = (
-    "rax",
-    "rcx",
-    "rdx",
-    "rbx",
-    "rsp",
-    "rbp",
-    "rsi",
-    "rdi",
-    *(f"r{number}" for number in range(8, 16)),
-)
 # ts sequence address value reads ip rflags registers syscall tid cpu place kind marks words thread
 HEAD = struct.Struct("<7Q16QqIIHBBI16s")
-ENDED = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateCrashed, lldb.eStateInvalid)
 
 
 class Refused(Exception):
@@ -122,15 +111,3 @@ class Traps:
         error = lldb.SBError()
         content = self._process.ReadMemory(address, size, error)
         return content if error.Success() and content is not None and len(content) == size else None
-
-
-def pass_signals(process: lldb.SBProcess) -> None:
-    """The process gets its signals as without a debugger, and none stops it."""
-    signals = process.GetUnixSignals()
-    own = {signals.GetSignalNumberFromName(name) for name in ("SIGTRAP", "SIGSTOP")}
-    for index in range(signals.GetNumSignals()):
-        number = signals.GetSignalAtIndex(index)
-        if number not in own:
-            signals.SetShouldStop(number, False)
-            signals.SetShouldNotify(number, False)
-            signals.SetShouldSuppress(number, False)

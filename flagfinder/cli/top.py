@@ -104,13 +104,8 @@ def add_top(actions: Subparsers) -> None:
     )
     add_environment(top)
     top.needs("--limit", "is for the screen, JSON has all rows", lambda o: not o.json)
-    top.needs("--all", "is for what happens now, and a FILE was given", lambda o: o.file is None)
-    top.needs(
-        "--stack-copy", "is for what happens now, and a FILE was given", lambda o: o.file is None
-    )
-    top.needs(
-        "--duration", "is for what happens now, and a FILE was given", lambda o: o.file is None
-    )
+    for option in ("--all", "--stack-copy", "--duration"):
+        top.needs(option, "is for what happens now, and a FILE was given", lambda o: o.file is None)
     top.needs("--env", "is for a program, and there is none", lambda o: bool(o.command))
 
 

@@ -19,7 +19,7 @@ from flagfinder.diff.diff import Divergence
 from flagfinder.flags.python_code import add_code, code_of
 from flagfinder.flags.python_objects import prefer_programs_words
 from flagfinder.interpreters.python import PythonCode
-from flagfinder.shared.build import build
+from flagfinder.shared.build import build, check_schema
 from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -260,8 +260,7 @@ class Report:
     @classmethod
     def from_raw(cls, raw: DiffFields) -> Report:
         """The same of the object itself."""
-        if raw.get("schema") != "flagfinder.diff/1":
-            raise ValueError(f"expected schema flagfinder.diff/1, found {raw.get('schema')!r}")
+        check_schema(raw, "flagfinder.diff/1")
         threads = raw.get("threads")
         return build(
             cls,

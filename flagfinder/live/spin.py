@@ -33,7 +33,7 @@ from flagfinder.interpreters.python import (
     runs_python,
 )
 from flagfinder.interpreters.shell import ScriptLoop, shell_loop
-from flagfinder.shared.build import build
+from flagfinder.shared.build import build, check_schema
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
@@ -134,15 +134,12 @@ class SpinReport:
 
     @classmethod
     def _from_raw(cls, raw: SpinFields) -> SpinReport:
-        if raw.get("schema") != "flagfinder.spin/1":
-            raise ValueError(f"expected schema flagfinder.spin/1, found {raw.get('schema')!r}")
-        return cls(
-            pid=raw["pid"],
-            source=raw.get("source", "live"),
-            program=raw["program"],
-            budget_ms=raw["budget_ms"],
+        check_schema(raw, "flagfinder.spin/1")
+        return build(
+            cls,
+            raw,
+            source=raw.get("source", "live"),  # older reports have none
             threads=tuple(_thread(item) for item in raw["threads"]),
-            notes=tuple(raw.get("notes") or ()),
             raw=raw,
         )
 

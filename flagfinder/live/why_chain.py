@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder.flags.flags import Code
-from flagfinder.shared.build import build
+from flagfinder.shared.build import build, check_schema
 from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ class WhyReport:
     @classmethod
     def from_raw(cls, raw: WhyFields) -> WhyReport:
         """The same of the object itself."""
-        if raw.get("schema") != "flagfinder.why/1":
-            raise ValueError(f"expected schema flagfinder.why/1, found {raw.get('schema')!r}")
+        check_schema(raw, "flagfinder.why/1")
         return build(
             cls,
             raw,

@@ -10,6 +10,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def check_schema(raw: Mapping[str, Any], schema: str) -> None:
+    """Raises ValueError if ``raw`` is of another one."""
+    if raw.get("schema") != schema:
+        raise ValueError(f"expected schema {schema}, found {raw.get('schema')!r}")
+
+
 def build(kind: type[T], raw: Mapping[str, Any], /, **given: object) -> T:
     """A dataclass of the fields of ``raw`` that have its fields' names, but for those ``given``.
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         WordRequest,
     )
 
-SCHEMA = "flagfinder.watch/1"
 BACKENDS: tuple[Backend, ...] = ("perf", "lldb", "frida")
 _PATIENCE = 0.05  # seconds that Ctrl-C may go unnoticed
 

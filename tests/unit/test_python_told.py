@@ -16,6 +16,21 @@ TID = 7
 LONG_AGO = 1_000_000_000
 
 
+def seen_in(source: str, lines: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look finds the thread in that program, at one of the lines in turn."""
+    script = folder / "program.py"
+    script.write_text(source)
+    os.utime(script, (LONG_AGO, LONG_AGO))  # older than this process, whose source it is said to be
+    at = itertools.cycle(lines)
+
+    def look(_pid: int, timeout: float) -> dict[int, SeenStack]:
+        assert timeout > 0
+        frame = SeenFrame("<module>", str(script), next(at), {})
+        return {TID: SeenStack((frame,), has_gil=True)}
+
+    monkeypatch.setattr(python, "look", look)
+
+
 @pytest.mark.parametrize(
     ("loop", "lines", "told"),
     [
@@ -34,17 +49,7 @@ def test_a_loop_whose_end_the_code_tells(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(f"{loop}\n    pass\n    n = 1\n")
-    os.utime(script, (LONG_AGO, LONG_AGO))  # older than this process, whose source it is said to be
-    at = itertools.cycle(lines)
-
-    def look(_pid: int, timeout: float) -> dict[int, SeenStack]:
-        assert timeout > 0
-        frame = SeenFrame("<module>", str(script), next(at), {})
-        return {TID: SeenStack((frame,), has_gil=True)}
-
-    monkeypatch.setattr(python, "look", look)
+    seen_in(f"{loop}\n    pass\n    n = 1\n", lines, tmp_path, monkeypatch)
     with python.PythonReader(os.getpid()) as reader:
         assert reader.told(TID) == told
         assert reader.told(TID + 1) is None, "it was not seen"
@@ -71,17 +76,7 @@ def test_a_loop_whose_end_the_code_tells(
 def test_a_loop_that_pauses_between_questions_that_may_do_work(
     asks: str, lines: list[int], likely: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(f"while True:\n    {asks}\n")
-    os.utime(script, (LONG_AGO, LONG_AGO))
-    at = itertools.cycle(lines)
-
-    def look(_pid: int, timeout: float) -> dict[int, SeenStack]:
-        assert timeout > 0
-        frame = SeenFrame("<module>", str(script), next(at), {})
-        return {TID: SeenStack((frame,), has_gil=True)}
-
-    monkeypatch.setattr(python, "look", look)
+    seen_in(f"while True:\n    {asks}\n", lines, tmp_path, monkeypatch)
     loop = python.read_python(os.getpid(), [TID])[TID].loop
     assert loop is not None and loop.is_likely == likely and not loop.is_answer
     with python.PythonReader(os.getpid()) as reader:

@@ -19,10 +19,7 @@ const CALLERS: usize = 8;
 /// # Errors
 /// When the trace cannot be read.
 pub fn outer_callers(code: &CodeMap, allocation: &Allocation) -> Result<Vec<u64>> {
-    let Some(moment) = allocation.moment else {
-        return Ok(Vec::new());
-    };
-    let mut callers = open_calls(code, moment)?;
+    let mut callers = open_calls(code, allocation.moment)?;
     // Whether the allocator's own call is still open depends on the recorder.
     if callers.first() == Some(&allocation.caller) {
         callers.remove(0);

@@ -96,19 +96,6 @@ impl<'p> CodeMap<'p> {
             .expect("the block is of this process")
     }
 
-    /// Identity of a module of the process.
-    pub fn module(&self, id: ModuleId) -> Option<&ModuleIdentity> {
-        self.identities.get(&id)
-    }
-
-    /// Where a block stands, comparable between runs.
-    pub fn place_of(&self, block: &Block) -> Place {
-        match block.module.and_then(|id| self.process.module(id)) {
-            Some(module) => self.in_module(module, block.pc),
-            None => self.place(block.pc),
-        }
-    }
-
     /// Where an address lies, comparable between runs.
     pub fn place(&self, address: u64) -> Place {
         match self.process.module_at(address) {

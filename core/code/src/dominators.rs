@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Immediate dominators and postdominators.
+//! Postdominators.
 //!
 //! Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm" (2001): iterate
 //! over reverse postorder, intersecting along the tree built so far.
@@ -8,28 +8,20 @@ use crate::graph::Graph;
 
 const NONE: u32 = u32::MAX;
 
-/// A dominator tree (or a postdominator tree).
+/// A tree of postdominators, with a virtual exit as its root.
 #[derive(Clone, Debug)]
-pub struct Dominators {
-    /// Immediate dominator by index; the root's is itself, unreachable nodes' `NONE`.
+pub struct Postdominators {
+    /// Immediate postdominator by index; the root's is itself, unreachable nodes' `NONE`.
     immediate: Vec<u32>,
     depth: Vec<u32>,
-    /// Nodes beyond this index are the virtual exit.
-    nodes: u32,
 }
 
-impl Dominators {
-    /// Dominators from the graph's entry. Unreachable nodes have none.
-    pub fn new(graph: &Graph) -> Self {
-        let nodes = graph.len() as u32;
-        Self::compute(graph.successor_table(), graph.predecessor_table(), 0, nodes)
-    }
-
-    /// Postdominators. `exits` are the nodes from which control leaves; nodes without
+impl Postdominators {
+    /// `exits` are the nodes from which control leaves; nodes without
     /// successors are exits by themselves. A virtual exit joins them. A region that
     /// never leaves (an endless loop) is tied to the virtual exit at its last node in
     /// postorder, so that every node reachable from the entry has a postdominator.
-    pub fn post(graph: &Graph, exits: &[u32]) -> Self {
+    pub fn new(graph: &Graph, exits: &[u32]) -> Self {
         let nodes = graph.len() as u32;
         let exit = nodes;
         let mut forward = graph.successor_table().to_vec();
@@ -59,10 +51,10 @@ impl Dominators {
                 mark(graph.predecessor_table(), &start, &mut leaves);
             }
         }
-        Self::compute(&backward, &forward, exit, nodes)
+        Self::compute(&backward, &forward, exit)
     }
 
-    fn compute(successors: &[Vec<u32>], predecessors: &[Vec<u32>], root: u32, nodes: u32) -> Self {
+    fn compute(successors: &[Vec<u32>], predecessors: &[Vec<u32>], root: u32) -> Self {
         let order = postorder(successors, root);
         let mut number = vec![NONE; successors.len()];
         for (position, &node) in order.iter().enumerate() {
@@ -90,33 +82,14 @@ impl Dominators {
         for &node in order.iter().rev().filter(|&&node| node != root) {
             depth[node as usize] = depth[immediate[node as usize] as usize] + 1;
         }
-        Dominators {
-            immediate,
-            depth,
-            nodes,
-        }
+        Postdominators { immediate, depth }
     }
 
-    fn parent(&self, index: u32) -> Option<u32> {
-        let parent = self.immediate[index as usize];
-        (parent != NONE && parent != index && parent < self.nodes).then_some(parent)
-    }
-
-    /// The node's immediate (post)dominator. `None` for the root, for nodes outside
-    /// the tree, and where only the virtual exit postdominates.
-    pub fn immediate(&self, graph: &Graph, id: u32) -> Option<u32> {
-        self.parent(graph.index(id)?).map(|i| graph.id(i))
-    }
-
-    /// Does `a` (post)dominate `b`? Every node in the tree dominates itself.
-    pub fn dominates(&self, graph: &Graph, a: u32, b: u32) -> bool {
-        match (graph.index(a), graph.index(b)) {
-            (Some(a), Some(b)) => self.dominates_index(a, b),
-            _ => false,
-        }
-    }
-
-    pub(crate) fn dominates_index(&self, a: u32, mut b: u32) -> bool {
+    /// Does `a` postdominate `b`? Every node in the tree postdominates itself.
+    pub fn postdominates(&self, graph: &Graph, a: u32, b: u32) -> bool {
+        let (Some(a), Some(mut b)) = (graph.index(a), graph.index(b)) else {
+            return false;
+        };
         if !self.reaches(a) || !self.reaches(b) {
             return false;
         }
@@ -127,7 +100,7 @@ impl Dominators {
     }
 
     /// Is the node in the tree (reachable from the root)?
-    pub(crate) fn reaches(&self, index: u32) -> bool {
+    fn reaches(&self, index: u32) -> bool {
         self.immediate[index as usize] != NONE
     }
 }

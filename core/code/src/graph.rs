@@ -52,28 +52,10 @@ impl Graph {
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
-    /// Whether the caller's id is a node.
-    pub fn contains(&self, id: u32) -> bool {
-        self.index.contains_key(&id)
-    }
     /// The caller's ids, entry first.
     pub fn nodes(&self) -> &[u32] {
         &self.ids
     }
-    /// Successors of a node; none for an unknown one.
-    pub fn successors(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
-        self.neighbours(&self.successors, id)
-    }
-    /// Predecessors of a node; none for an unknown one.
-    pub fn predecessors(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
-        self.neighbours(&self.predecessors, id)
-    }
-
-    fn neighbours<'a>(&'a self, table: &'a [Vec<u32>], id: u32) -> impl Iterator<Item = u32> + 'a {
-        let list = self.index(id).map_or(&[][..], |i| &table[i as usize][..]);
-        list.iter().map(|&i| self.ids[i as usize])
-    }
-
     pub(crate) fn index(&self, id: u32) -> Option<u32> {
         self.index.get(&id).copied()
     }

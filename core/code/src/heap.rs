@@ -19,12 +19,12 @@ pub struct Allocation {
     pub ordinal: u64,
     /// It had been freed when the log ended.
     pub freed: bool,
-    /// Where the trace tells of it; `None` when it is not from a trace.
-    pub moment: Option<Moment>,
+    /// Where the trace tells of it.
+    pub moment: Moment,
 }
 
 /// A moment in a process's flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Index among the process's threads.
     pub thread: u32,
@@ -76,17 +76,13 @@ impl AllocationLog {
         timed.sort_by_key(|(ts, ..)| *ts);
         let mut log = AllocationLog::default();
         for (_, moment, event) in &timed {
-            log.take(event, Some(*moment));
+            log.take(event, *moment);
         }
         Ok(log)
     }
 
     /// Takes in the next event; others than allocations and frees do nothing.
-    pub fn push(&mut self, event: &Event) {
-        self.take(event, None);
-    }
-
-    fn take(&mut self, event: &Event, moment: Option<Moment>) {
+    fn take(&mut self, event: &Event, moment: Moment) {
         match *event {
             Event::Alloc {
                 addr,
@@ -107,7 +103,7 @@ impl AllocationLog {
         }
     }
 
-    fn allocate(&mut self, address: u64, size: u64, caller: u64, moment: Option<Moment>) {
+    fn allocate(&mut self, address: u64, size: u64, caller: u64, moment: Moment) {
         let count = self.counts.entry(caller).or_insert(0);
         *count += 1;
         self.longest = self.longest.max(size);
@@ -171,13 +167,14 @@ mod tests {
     #[test]
     fn reuse_and_ordinals() {
         let mut log = AllocationLog::default();
-        log.push(&alloc(0x1000, 256, 0x77, 0));
-        log.push(&Event::Free {
+        log.take(&alloc(0x1000, 256, 0x77, 0), Moment::default());
+        let free = Event::Free {
             addr: 0x1000,
             caller_pc: 0,
-        });
+        };
+        log.take(&free, Moment::default());
         assert!(log.at(0x1080).is_some_and(|a| a.freed));
-        log.push(&alloc(0x1040, 32, 0x77, 0));
+        log.take(&alloc(0x1040, 32, 0x77, 0), Moment::default());
         let found = log.at(0x1044).expect("live");
         assert_eq!(
             (found.address, found.ordinal, found.freed),
@@ -185,7 +182,7 @@ mod tests {
         );
         assert_eq!(log.at(0x1060).map(|a| a.address), Some(0x1000), "freed one");
         assert_eq!(log.at(0x1100), None);
-        log.push(&alloc(0x2000, 64, 0x99, 0x1040));
+        log.take(&alloc(0x2000, 64, 0x99, 0x1040), Moment::default());
         assert!(log.at(0x1044).is_some_and(|a| a.freed), "realloc moved it");
         assert_eq!(log.find(0x99, 1).map(|a| a.address), Some(0x2000));
     }

@@ -2,7 +2,7 @@
 //! Code and names: what a trace's blocks do, and what its addresses are called.
 //!
 //! In: a `flagfinder_trace::Process` (or a live process), and the ELF files it used.
-//! Out: [`CodeMap`] (decoded blocks, run-independent places), [`Graph`] (dominators
+//! Out: [`CodeMap`] (decoded blocks, run-independent places), [`Graph`] (postdominators
 //! and loops of observed control flow), and names.
 //! Blind spots: x86-64 only; files are believed only when their build-id agrees.
 
@@ -52,7 +52,7 @@ pub use ahead_machine::Store;
 pub use block::{CodeBlock, Ending, Succession};
 pub use callers::outer_callers;
 pub use codemap::{CodeMap, FlowBreak};
-pub use dominators::Dominators;
+pub use dominators::Postdominators;
 pub use frames::{Frame, Registers};
 pub use graph::Graph;
 pub use heap::{Allocation, AllocationLog, Moment};

@@ -31,10 +31,6 @@ impl Loop {
     pub fn contains(&self, id: u32) -> bool {
         self.nodes.binary_search(&id).is_ok()
     }
-    /// It can be entered at several nodes.
-    pub fn is_irreducible(&self) -> bool {
-        self.headers.len() > 1
-    }
 }
 
 /// All loops, each after the one around it.
@@ -92,12 +88,6 @@ impl Loops {
     /// Each after the one around it.
     pub fn all(&self) -> &[Loop] {
         &self.list
-    }
-
-    /// The innermost loop that holds the node.
-    pub fn innermost(&self, id: u32) -> Option<&Loop> {
-        let holding = self.list.iter().filter(|l| l.contains(id));
-        holding.max_by_key(|l| l.depth)
     }
 }
 

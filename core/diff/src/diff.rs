@@ -97,7 +97,6 @@ pub fn align<F: Flow + Send>(
         spin: &spin,
         repeated,
     };
-    let branches = writer.branches();
     let mut partings = Vec::new();
     for (suspect, held, second_guess) in spinning {
         let survey = &spin.surveys[suspect.thread];
@@ -128,7 +127,7 @@ pub fn align<F: Flow + Send>(
             || find_in_spin(&spin, suspect, &targets, &found, &held),
             || find_in_normal(&surveyed, &normals, suspect, &targets, &found),
         );
-        partings.push(writer.parting(&branches, &case, &found, suspect.thread, here?, there?));
+        partings.push(writer.parting(&case, &found, suspect.thread, here?, there?));
     }
     partings.sort_by(|a, b| telling(b).total_cmp(&telling(a)));
     let best = partings.first();
@@ -142,7 +141,7 @@ pub fn align<F: Flow + Send>(
         .collect();
     Ok(Divergence {
         unlike,
-        ..writer.divergence(pairs.first(), partings, &waiting, branches)
+        ..writer.divergence(pairs.first(), partings, &waiting)
     })
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! What the diff stage hands on: where two runs part.
 
-use crate::outcomes::{BranchOutcome, BranchTable};
+use crate::outcomes::BranchOutcome;
 use crate::space::CodePlace;
 use serde::{Deserialize, Serialize};
 
@@ -236,15 +236,4 @@ pub struct Divergence {
     pub notes: Vec<String>,
     /// Reasons why the runs may not be of the same program.
     pub unlike: Vec<String>,
-    /// Outcomes of every conditional branch; not serialised, ask [`Divergence::branch_outcomes`].
-    #[serde(skip)]
-    pub branches: BranchTable,
-}
-
-impl Divergence {
-    /// How often each run took each successor of the branch instruction at module + offset.
-    /// `None`: neither run executed a conditional branch there.
-    pub fn branch_outcomes(&self, place: &CodePlace) -> Option<BranchOutcome> {
-        self.branches.get(place)
-    }
 }

@@ -3,9 +3,9 @@
 
 use crate::cycle;
 use crate::input::{
-    BlockHome, Ending, Event, Flow, FlowError, ProcessInput, RawBlock, Run, Sink, ThreadInput,
+    BlockHome, Event, Flow, FlowError, ProcessInput, RawBlock, Run, Sink, ThreadInput,
 };
-use flagfinder_code::{self as code, CodeBlock, ModuleIdentity};
+use flagfinder_code::{CodeBlock, ModuleIdentity};
 use flagfinder_trace as trace;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -207,18 +207,6 @@ fn raw_block(
     modules: &FxHashMap<trace::ModuleId, (u32, u64)>,
 ) -> Option<RawBlock> {
     let code = CodeBlock::decode(block.pc, &block.code);
-    let ending = match code.ending {
-        code::Ending::Conditional { target } => Ending::Conditional { target },
-        code::Ending::Jump { target } => Ending::Jump { target },
-        code::Ending::Call { target } => Ending::Call { target },
-        code::Ending::IndirectJump => Ending::IndirectJump,
-        code::Ending::IndirectCall => Ending::IndirectCall,
-        code::Ending::Return => Ending::Return,
-        code::Ending::Syscall => Ending::Syscall,
-        code::Ending::Fallthrough | code::Ending::Trap | code::Ending::Undecodable => {
-            Ending::Fallthrough
-        }
-    };
     let module = block
         .module
         .or_else(|| process.module_at(block.pc).map(|module| module.id));
@@ -234,7 +222,7 @@ fn raw_block(
         start: block.pc,
         last: code.branch_pc()?,
         end: code.end,
-        ending,
+        ending: code.ending,
     })
 }
 

@@ -3,38 +3,9 @@
 //!
 //! `from_trace.rs` makes these from trace files; tests and the scale example make them by hand.
 
+pub use flagfinder_code::Ending;
 use flagfinder_trace::Failure;
 use thiserror::Error;
-
-/// How a block hands control on. Addresses are run-time addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Runs into the next instruction (the tracer cut the block).
-    Fallthrough,
-    /// Two successors: the target or the next instruction.
-    Conditional {
-        /// Run-time address where it goes when it is taken.
-        target: u64,
-    },
-    /// Always to the target.
-    Jump {
-        /// Run-time address.
-        target: u64,
-    },
-    /// To an address only known at run time.
-    IndirectJump,
-    /// A call whose target is in the instruction.
-    Call {
-        /// Run-time address.
-        target: u64,
-    },
-    /// A call through a register or memory.
-    IndirectCall,
-    /// A return.
-    Return,
-    /// A system call; control comes back behind it.
-    Syscall,
-}
 
 /// Where a block lies, independent of where its module was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]

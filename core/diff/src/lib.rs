@@ -23,7 +23,6 @@ mod cycle;
 mod departure;
 mod diff;
 mod divergence;
-pub mod fold;
 mod from_trace;
 pub mod input;
 mod locate;

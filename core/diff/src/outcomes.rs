@@ -3,7 +3,7 @@
 
 use crate::space::{CodePlace, CodeSpace, PlaceId};
 use crate::survey::Survey;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 /// Taken and not taken.
@@ -30,91 +30,39 @@ pub struct Successor {
     pub repeated: bool,
 }
 
-/// All conditional branches executed.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BranchTable {
-    modules: Vec<String>,
-    /// (module, offset) -> where it goes taken and not taken (offsets in the same module), counts
-    /// of the normal and the spin run, and which ways are still repeated.
-    rows: FxHashMap<(u32, u64), Row>,
+/// The outcomes of a branch in the surveys of the normal runs and of the spin run; the successor
+/// that only the normal runs took comes first. `repeated` are the edges (node, place) that spinning
+/// threads still take. `None`: no run executed a conditional branch there.
+pub(crate) fn outcome<'a>(
+    space: &CodeSpace,
+    node: PlaceId,
+    normal: impl Iterator<Item = &'a Survey>,
+    spin: impl Iterator<Item = &'a Survey>,
+    repeated: &FxHashSet<(PlaceId, PlaceId)>,
+) -> Option<BranchOutcome> {
+    let (taken, not) = space.branch(node)?;
+    let (normal, spin) = (counts(node, normal), counts(node, spin));
+    if (normal, spin) == Default::default() {
+        return None;
+    }
+    let successor = |place, normal, spin| Successor {
+        target: space.code_place(place),
+        normal,
+        spin,
+        repeated: repeated.contains(&(node, place)),
+    };
+    let mut successors = vec![
+        successor(taken, normal.0, spin.0),
+        successor(not, normal.1, spin.1),
+    ];
+    successors.sort_by_key(|way| (way.repeated, std::cmp::Reverse(way.normal)));
+    Some(BranchOutcome {
+        instruction: space.code_place(node)?,
+        successors,
+    })
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Row {
-    targets: (u64, u64),
-    normal: Counts,
-    spin: Counts,
-    repeated: (bool, bool),
-}
-
-impl BranchTable {
-    /// Sums up surveys. `repeated` are the edges (node, place) that spinning threads still take.
-    pub(crate) fn new<'a>(
-        space: &CodeSpace,
-        normal: impl Iterator<Item = &'a Survey>,
-        spin: impl Iterator<Item = &'a Survey>,
-        repeated: &FxHashSet<(PlaceId, PlaceId)>,
-    ) -> BranchTable {
-        let mut table = BranchTable::default();
-        let mut modules: FxHashMap<String, u32> = FxHashMap::default();
-        let sides = normal
-            .map(|survey| (true, survey))
-            .chain(spin.map(|survey| (false, survey)));
-        for (is_normal, survey) in sides {
-            for (&node, &(taken, not)) in &survey.outcomes {
-                let Some(targets) = space.branch(node) else {
-                    continue;
-                };
-                let (name, offset) = space.place(node);
-                let module = match modules.get(name) {
-                    Some(&module) => module,
-                    None => {
-                        table.modules.push(name.to_string());
-                        modules.insert(name.to_string(), table.modules.len() as u32 - 1);
-                        table.modules.len() as u32 - 1
-                    }
-                };
-                let row = table.rows.entry((module, offset)).or_insert_with(|| Row {
-                    targets: (space.place(targets.0).1, space.place(targets.1).1),
-                    repeated: (
-                        repeated.contains(&(node, targets.0)),
-                        repeated.contains(&(node, targets.1)),
-                    ),
-                    ..Row::default()
-                });
-                let counts = if is_normal {
-                    &mut row.normal
-                } else {
-                    &mut row.spin
-                };
-                counts.0 += taken;
-                counts.1 += not;
-            }
-        }
-        table
-    }
-
-    /// The outcomes of the branch at a place; the successor only the normal run took comes first.
-    pub fn get(&self, place: &CodePlace) -> Option<BranchOutcome> {
-        let module = self.modules.iter().position(|name| *name == place.module)? as u32;
-        let row = self.rows.get(&(module, place.offset))?;
-        let successor = |offset, normal, spin, repeated| Successor {
-            target: Some(CodePlace {
-                module: place.module.clone(),
-                offset,
-            }),
-            normal,
-            spin,
-            repeated,
-        };
-        let mut successors = vec![
-            successor(row.targets.0, row.normal.0, row.spin.0, row.repeated.0),
-            successor(row.targets.1, row.normal.1, row.spin.1, row.repeated.1),
-        ];
-        successors.sort_by_key(|way| (way.repeated, std::cmp::Reverse(way.normal)));
-        Some(BranchOutcome {
-            instruction: place.clone(),
-            successors,
-        })
-    }
+fn counts<'a>(node: PlaceId, surveys: impl Iterator<Item = &'a Survey>) -> Counts {
+    let counts = surveys.filter_map(|survey| survey.outcomes.get(&node));
+    counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }

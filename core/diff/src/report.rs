@@ -4,7 +4,7 @@
 use crate::call_stack::{Frame, FrameKind};
 use crate::divergence::*;
 use crate::locate::Execution;
-use crate::outcomes::{BranchOutcome, BranchTable};
+use crate::outcomes::{outcome, BranchOutcome};
 use crate::pairing::Pair;
 use crate::part::{Case, Found};
 use crate::profile::Profile;
@@ -47,14 +47,8 @@ impl<F> Writer<'_, F> {
             .collect()
     }
 
-    pub fn branches(&self) -> BranchTable {
-        let normal = self.normals.iter().flat_map(|run| &run.surveys);
-        BranchTable::new(self.space, normal, self.spin.surveys.iter(), &self.repeated)
-    }
-
     pub fn parting(
         &self,
-        branches: &BranchTable,
         case: &Case,
         found: &Found,
         thread: usize,
@@ -104,8 +98,8 @@ impl<F> Writer<'_, F> {
                 longest_earlier_ns: held.longest_earlier_ns,
                 normal: found.normal_loop,
             },
-            others: self.outcomes(branches, &found.others),
-            own_exits: self.outcomes(branches, &case.own_exits()),
+            others: self.outcomes(&found.others),
+            own_exits: self.outcomes(&case.own_exits()),
             closed: self.closed(case, found),
             second_guess: case.second_guess,
             confidence: found.confidence,
@@ -113,12 +107,14 @@ impl<F> Writer<'_, F> {
         }
     }
 
-    fn outcomes(&self, branches: &BranchTable, nodes: &[PlaceId]) -> Vec<BranchOutcome> {
-        let places = nodes.iter().filter_map(|&node| self.place(node));
-        places
-            .filter_map(|place| branches.get(&place))
-            .take(LIST_LIMIT)
-            .collect()
+    fn outcomes(&self, nodes: &[PlaceId]) -> Vec<BranchOutcome> {
+        let outcome_at = |&node: &PlaceId| {
+            let normal = self.normals.iter().flat_map(|run| &run.surveys);
+            let spin = self.spin.surveys.iter();
+            outcome(self.space, node, normal, spin, &self.repeated)
+        };
+        let outcomes = nodes.iter().filter_map(outcome_at);
+        outcomes.take(LIST_LIMIT).collect()
     }
 
     /// Calls, finished before the loop, that did in the spin run what they never did in a normal
@@ -241,7 +237,6 @@ impl<F> Writer<'_, F> {
         pairs: Option<&Vec<Pair>>,
         partings: Vec<Parting>,
         waiting: &[(usize, u32, u64)],
-        branches: BranchTable,
     ) -> Divergence {
         let (verdict, reason) = self.verdict(&partings, waiting);
         Divergence {
@@ -260,7 +255,6 @@ impl<F> Writer<'_, F> {
                 .collect(),
             notes: self.notes(),
             unlike: Vec::new(),
-            branches,
         }
     }
 

@@ -103,3 +103,7 @@ impl Shapes {
         self.pool[from as usize].many = many;
     }
 }
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod tests;

@@ -218,7 +218,11 @@ impl CodeSpace {
             };
             let (first, node) = (self.intern(first), self.intern(last));
             let exit = match block.ending {
-                Ending::Fallthrough | Ending::Jump { .. } | Ending::Syscall => ExitKind::Plain,
+                Ending::Fallthrough
+                | Ending::Jump { .. }
+                | Ending::Syscall
+                | Ending::Trap
+                | Ending::Undecodable => ExitKind::Plain,
                 Ending::Conditional { .. } => ExitKind::Conditional,
                 Ending::IndirectJump => ExitKind::IndirectJump,
                 // A call to the next instruction only reads the program counter.
@@ -286,9 +290,12 @@ fn connect(sets: &mut Sets, blocks: &[RawBlock], program: &Program) {
                 join(block.end);
             }
             Ending::Jump { target } => join(target),
-            Ending::Fallthrough | Ending::Call { .. } | Ending::IndirectCall | Ending::Syscall => {
-                join(block.end)
-            }
+            Ending::Fallthrough
+            | Ending::Call { .. }
+            | Ending::IndirectCall
+            | Ending::Syscall
+            | Ending::Trap
+            | Ending::Undecodable => join(block.end),
             Ending::IndirectJump | Ending::Return => {}
         }
     }

@@ -13,7 +13,7 @@
 //! Blind spots: a goal in one of many rounds of a loop is told from the other rounds only by being
 //! the last; ways that no run ever took.
 
-use flagfinder_code::{Dominators, Graph};
+use flagfinder_code::{Graph, Postdominators};
 use flagfinder_trace::Trace;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -342,8 +342,8 @@ impl Call<'_> {
         let all = self.theirs.edges.keys().chain(self.ours.edges.keys());
         let edges = all.map(|&(from, to)| (from, self.node(to)));
         let graph = Graph::new(NO_PLACE, edges.chain([(GOAL, self.goal)]));
-        let tree = Dominators::post(&graph, &[OUT]);
-        let leads = |node: u32, from: u32| tree.dominates(&graph, node, from);
+        let tree = Postdominators::new(&graph, &[OUT]);
+        let leads = |node: u32, from: u32| tree.postdominates(&graph, node, from);
         let mut seen: FxHashSet<u32> = FxHashSet::default();
         let mut work = vec![GOAL];
         let mut best: Option<(u64, EdgeKey, EdgeKey)> = None;

@@ -92,7 +92,6 @@ fn tail(thread: &Thread, flow: u64) -> ValueSpan {
         start_pos: thread.flow_end().saturating_sub(flow),
         end_pos: u64::MAX,
         bytes: 0,
-        lost_before: 0,
     })
 }
 

@@ -182,7 +182,7 @@ fn name(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Addresses, DivergenceReport, FlagKind, Values};
+    use crate::report::{DivergenceReport, FlagKind};
     use flagfinder_code::Code;
 
     /// A thread's answer: which thread of the normal run (1000 + its own number) wrote its word.
@@ -209,25 +209,9 @@ mod tests {
         report.flags.push(Flag {
             rank: 1,
             confidence,
-            kind: FlagKind::Global,
-            name: format!("word {tid}"),
-            module: None,
-            offset: None,
-            symbol: None,
-            field: None,
-            address: Addresses::default(),
             size: 4,
-            value: Values::default(),
-            exit_when: String::new(),
-            access_path: None,
-            readers: Vec::new(),
-            reader_stack: Vec::new(),
             writers: writers.collect(),
-            evidence: Vec::new(),
-            owed: None,
-            debts: Vec::new(),
-            owed_by_nobody: None,
-            call: None,
+            ..Flag::new(FlagKind::Global, format!("word {tid}"))
         });
         report
     }

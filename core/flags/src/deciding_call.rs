@@ -8,7 +8,7 @@ use flagfinder_linux::descriptors::{named, Named};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::Syscall;
 
-use crate::report::{Addresses, AskedCall, Flag, FlagKind, Found, Values};
+use crate::report::{AskedCall, Flag, FlagKind, Found, Values};
 use crate::report_builder::Builder;
 
 /// A call that is made less often says little about a loop.
@@ -220,33 +220,19 @@ impl Builder<'_> {
             evidence.push("its result is not always the same".into());
         }
         Flag {
-            rank: 0,
             confidence: match (steady == count && !exits.is_empty(), count < LEAST) {
                 (_, true) => SELDOM,
                 (true, false) => 0.8,
                 (false, false) => 0.6,
             },
-            kind: FlagKind::Syscall,
-            name: format!("{name}{of} returns {returns}"),
-            module: None,
-            offset: None,
             symbol: Some(name.clone()),
-            field: None,
-            address: Addresses::default(),
-            size: 0,
             value: Values {
                 spin: result.map(|r| r as u64),
                 ..Values::default()
             },
             exit_when: format!("{name}{of} answers differently"),
-            access_path: None,
             readers,
-            reader_stack: Vec::new(),
-            writers: Vec::new(),
             evidence,
-            owed: None,
-            debts: Vec::new(),
-            owed_by_nobody: None,
             call: call.map(|call| AskedCall {
                 number,
                 args: call.args,
@@ -254,6 +240,7 @@ impl Builder<'_> {
                 found,
                 path,
             }),
+            ..Flag::new(FlagKind::Syscall, format!("{name}{of} returns {returns}"))
         }
     }
 

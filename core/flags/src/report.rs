@@ -223,6 +223,35 @@ pub struct Flag {
     pub call: Option<AskedCall>,
 }
 
+impl Flag {
+    /// Of which nothing else is known.
+    pub fn new(kind: FlagKind, name: impl Into<String>) -> Flag {
+        Flag {
+            rank: 0,
+            confidence: 0.0,
+            kind,
+            name: name.into(),
+            module: None,
+            offset: None,
+            symbol: None,
+            field: None,
+            address: Addresses::default(),
+            size: 0,
+            value: Values::default(),
+            exit_when: String::new(),
+            access_path: None,
+            readers: Vec::new(),
+            reader_stack: Vec::new(),
+            writers: Vec::new(),
+            evidence: Vec::new(),
+            owed: None,
+            debts: Vec::new(),
+            owed_by_nobody: None,
+            call: None,
+        }
+    }
+}
+
 /// The system call that a loop makes again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AskedCall {

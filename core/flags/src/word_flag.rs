@@ -63,14 +63,11 @@ impl Builder<'_> {
             },
         };
         Flag {
-            rank: 0,
             confidence: (ranked.score * 100.0).round() / 100.0,
-            kind: flag_kind(data.kind),
             module: data.module.clone(),
             offset: data.offset,
             symbol: data.symbol.clone(),
             field: data.field.clone().or(field),
-            name,
             address: Addresses {
                 spin: Some(candidate.address),
                 normal: counterpart.and_then(|c| c.address),
@@ -88,10 +85,7 @@ impl Builder<'_> {
             reader_stack: self.reader_stack(candidate.step),
             writers: self.writers(candidate.address, counterpart.and_then(|c| c.address)),
             evidence: ranked.evidence.clone(),
-            owed: None,
-            debts: Vec::new(),
-            owed_by_nobody: None,
-            call: None,
+            ..Flag::new(flag_kind(data.kind), name)
         }
     }
 
@@ -153,10 +147,6 @@ pub(crate) fn futex_flag(
     exit_when: String,
 ) -> Flag {
     Flag {
-        rank: 0,
-        confidence: 0.0,
-        kind: flag_kind(data.kind),
-        name: data.name,
         module: data.module,
         offset: data.offset,
         symbol: data.symbol,
@@ -165,15 +155,7 @@ pub(crate) fn futex_flag(
         size: FUTEX_BYTES,
         value,
         exit_when,
-        access_path: None,
-        readers: Vec::new(),
-        reader_stack: Vec::new(),
-        writers: Vec::new(),
-        evidence: Vec::new(),
-        call: None,
-        owed: None,
-        debts: Vec::new(),
-        owed_by_nobody: None,
+        ..Flag::new(flag_kind(data.kind), data.name)
     }
 }
 

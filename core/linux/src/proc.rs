@@ -190,8 +190,14 @@ impl Stat {
 
     /// It has not ended.
     pub fn lives(&self) -> bool {
-        !matches!(self.state(), 'Z' | 'X' | '?')
+        let state = self.state();
+        !is_over(state) && state != '?'
     }
+}
+
+/// A thread in this state, as ps shows it, has ended: it is a zombie, or going.
+pub fn is_over(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
 }
 
 /// /proc/PID/status. Fields are named with their colon.

@@ -23,3 +23,14 @@ pub fn request(request: libc::c_uint, tid: i32, address: usize, data: usize) -> 
         value => Ok(value),
     }
 }
+
+/// Signals by which a thread's own code fails. They may not be held back: a thread that blocks one
+/// that it causes is killed.
+pub const FAULTS: [i32; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];

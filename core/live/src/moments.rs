@@ -229,7 +229,7 @@ fn changed(flag: &Flag, memory: &dyn AddressSpace) -> bool {
 mod tests {
     use std::cell::Cell;
 
-    use flagfinder_flags::{Addresses, FlagKind, Values};
+    use flagfinder_flags::{Addresses, FlagKind};
 
     use super::*;
 
@@ -238,28 +238,12 @@ mod tests {
         let flag = |address| Flag {
             rank: 1,
             confidence: 0.9,
-            kind: FlagKind::Heap,
-            name: String::new(),
-            module: None,
-            offset: None,
-            symbol: None,
-            field: None,
             address: Addresses {
                 spin: Some(address),
                 ..Addresses::default()
             },
             size: 4,
-            value: Values::default(),
-            exit_when: String::new(),
-            access_path: None,
-            readers: Vec::new(),
-            reader_stack: Vec::new(),
-            writers: Vec::new(),
-            evidence: Vec::new(),
-            owed: None,
-            debts: Vec::new(),
-            owed_by_nobody: None,
-            call: None,
+            ..Flag::new(FlagKind::Heap, "")
         };
         report.considered = (0..considered).map(|_| flag(0)).collect();
         if let Some(address) = word {

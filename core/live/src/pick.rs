@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use flagfinder_code::AddressSpace;
+use flagfinder_linux::proc::is_over;
 
 use crate::sample::Activity;
 use flagfinder_waits::call;
@@ -61,7 +62,7 @@ pub fn way(activity: &Activity, memory: &dyn AddressSpace) -> Way {
 
 fn untouchable(activity: &Activity) -> Option<String> {
     match activity.state {
-        'Z' | 'X' => return Some("it has ended".into()),
+        state if is_over(state) => return Some("it has ended".into()),
         'T' => {
             return Some(
                 "its process is stopped (SIGSTOP, or Ctrl-Z); `kill -CONT` lets it go on".into(),

@@ -6,7 +6,7 @@ use iced_x86::{
     Code, CodeSize, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use crate::value::{mask, Machine, Value};
+use crate::value::{mask, Machine};
 
 /// Index of rsp among the general registers.
 pub const RSP: u8 = 4;
@@ -472,13 +472,6 @@ pub fn sign_extend(value: u64, bits: u32) -> i64 {
 pub fn is_syscall(instruction: &Instruction) -> bool {
     matches!(instruction.code(), Code::Syscall | Code::Sysenter)
         || (instruction.code() == Code::Int_imm8 && instruction.immediate8() == 0x80)
-}
-
-/// The known part of a value in text: hex, or `?`.
-pub fn hex(value: Value, bits: u32) -> String {
-    value
-        .get(bits)
-        .map_or_else(|| "?".into(), |value| format!("{value:#x}"))
 }
 
 /// An fs- or gs-relative operand that is not simply loaded into a register: a tracer that reads it

@@ -103,8 +103,6 @@ pub struct Progress {
     pub values_bytes: u64,
     /// Bytes in the file.
     pub stored_bytes: u64,
-    /// Chunks waiting to be written.
-    pub waiting_chunks: u32,
 }
 
 /// Who hears of a recording while it runs, on the thread that called [`crate::record`].

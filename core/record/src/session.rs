@@ -285,7 +285,6 @@ impl Session<'_> {
             flow_bytes: sink.flow_bytes,
             values_bytes: sink.values_bytes,
             stored_bytes: sink.stored_bytes(),
-            waiting_chunks: self.drain.busy.load(Ordering::Relaxed),
         }
     }
 

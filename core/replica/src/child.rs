@@ -10,7 +10,7 @@ use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 
 use flagfinder_linux::proc::REPLICA;
-use flagfinder_linux::ptrace::request;
+use flagfinder_linux::ptrace::{request, FAULTS};
 
 use crate::source::{Region, PAGE};
 
@@ -392,18 +392,11 @@ fn become_copy(home: u64) -> ! {
         libc::mprotect(at, PAGE as usize, libc::PROT_READ | libc::PROT_EXEC);
         let mut held: libc::sigset_t = zeroed();
         libc::sigfillset(&mut held);
-        for fault in [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-            libc::SIGSYS,
-            // Only `Child::ring` sends it.
-            libc::SIGALRM,
-        ] {
+        for fault in FAULTS {
             libc::sigdelset(&mut held, fault);
         }
+        // Only `Child::ring` sends it.
+        libc::sigdelset(&mut held, libc::SIGALRM);
         libc::sigprocmask(libc::SIG_SETMASK, &held, std::ptr::null_mut());
         // Refused if another tracer has the process (strace -f): its stop would then wake nobody.
         if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 {

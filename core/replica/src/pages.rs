@@ -75,14 +75,4 @@ impl<'a> Pages<'a> {
             is_code(*address) && self.source.read_page(*address, &mut now) && now[..] != page[..]
         })
     }
-
-    /// Pages that were used, and how many of them hold something else by now.
-    pub fn changed(&self) -> (usize, usize) {
-        let read = self.read.borrow();
-        let mut now = Box::new([0; PAGE as usize]);
-        let changed = read.iter().filter(|(address, page)| {
-            self.source.read_page(**address, &mut now) && now[..] != page[..]
-        });
-        (read.len(), changed.count())
-    }
 }

@@ -10,7 +10,7 @@ use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::ptrace::request;
+use flagfinder_linux::ptrace::{request, FAULTS};
 
 use crate::error::{self, unable_by, Result};
 use crate::{helper, restart};
@@ -175,15 +175,7 @@ impl Tracee {
     /// Blocks what is asynchronous; faults of the code itself stay deliverable.
     pub fn hold_signals(&mut self) {
         let Some(own) = self.mask_now() else { return };
-        let faults = [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-            libc::SIGSYS,
-        ];
-        let deliverable = faults.iter().fold(0u64, |all, s| all | 1 << (s - 1));
+        let deliverable = FAULTS.iter().fold(0u64, |all, s| all | 1 << (s - 1));
         if self.set_mask(!deliverable | own) {
             self.mask = Some(own);
         }

@@ -15,13 +15,6 @@ pub struct Registers {
     pub values: [u64; p::REG_COUNT],
 }
 
-impl Registers {
-    /// Register `number` in x86 numbering (16 = rip, 17 = rflags), if known.
-    pub fn get(&self, number: usize) -> Option<u64> {
-        (number < p::REG_COUNT && self.valid >> number & 1 == 1).then(|| self.values[number])
-    }
-}
-
 /// A system call as the thread enters it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyscallEnter {

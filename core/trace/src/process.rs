@@ -129,10 +129,6 @@ impl Process {
     pub fn program(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
-    /// The first of this tid: a tid that was given out again stands for several threads.
-    pub fn thread(&self, tid: u32) -> Option<&Thread> {
-        self.threads.iter().find(|thread| thread.tid == tid)
-    }
     /// In load order; unloaded ones stay.
     pub fn modules(&self) -> &[Module] {
         &self.modules

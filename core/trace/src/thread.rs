@@ -62,8 +62,6 @@ pub struct ValueSpan {
     pub end_pos: u64,
     /// Raw bytes of slots.
     pub bytes: u64,
-    /// Chunks dropped just before it.
-    pub lost_before: u64,
 }
 
 impl ValueSpan {
@@ -74,7 +72,6 @@ impl ValueSpan {
             start_pos: section.header.start_pos,
             end_pos: u64::MAX,
             bytes: slot_bytes(section),
-            lost_before: section.header.lost,
         }
     }
 
@@ -210,7 +207,6 @@ impl Thread {
                     start_pos,
                     end_pos: u64::MAX,
                     bytes: 0,
-                    lost_before: 0,
                 });
                 current = None;
             }

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! When to stop by itself: `write`, `read`, `value==1`, or a number of events.
 
+use std::cmp::Ordering::{self, Equal, Greater, Less};
+
 use crate::event::{Event, EventKind};
 use crate::{Failure, Result, NOTHING_CHANGED};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
 
 /// A condition on events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +19,8 @@ pub enum Until {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compare {
-    comparison: Comparison,
+    /// How the value may compare with the number.
+    allowed: &'static [Ordering],
     number: u64,
 }
 
@@ -56,17 +49,17 @@ impl Until {
         let Some(condition) = text.strip_prefix("value") else {
             return number(&text).filter(|&n| n > 0).map(Until::Count);
         };
-        let operators = [
-            ("==", Comparison::Equal),
-            ("!=", Comparison::NotEqual),
-            ("<=", Comparison::LessOrEqual),
-            (">=", Comparison::GreaterOrEqual),
-            ("<", Comparison::Less),
-            (">", Comparison::Greater),
+        let operators: [(&str, &'static [Ordering]); 6] = [
+            ("==", &[Equal]),
+            ("!=", &[Less, Greater]),
+            ("<=", &[Less, Equal]),
+            (">=", &[Greater, Equal]),
+            ("<", &[Less]),
+            (">", &[Greater]),
         ];
-        operators.iter().find_map(|&(sign, comparison)| {
+        operators.iter().find_map(|&(sign, allowed)| {
             let number = number(condition.strip_prefix(sign)?)?;
-            Some(Until::Value(Compare { comparison, number }))
+            Some(Until::Value(Compare { allowed, number }))
         })
     }
 
@@ -83,14 +76,7 @@ impl Until {
 
 impl Compare {
     fn holds(self, value: u64) -> bool {
-        match self.comparison {
-            Comparison::Equal => value == self.number,
-            Comparison::NotEqual => value != self.number,
-            Comparison::Less => value < self.number,
-            Comparison::LessOrEqual => value <= self.number,
-            Comparison::Greater => value > self.number,
-            Comparison::GreaterOrEqual => value >= self.number,
-        }
+        self.allowed.contains(&value.cmp(&self.number))
     }
 }
 

@@ -53,8 +53,8 @@ fn places_agree_between_runs() {
     let (a, b) = (trace(0x5000_0000, &[&[1]]), trace(0x7000_0000, &[&[1]]));
     let (a, b) = (&a.processes()[0], &b.processes()[0]);
     let (map_a, map_b) = (CodeMap::new(a), CodeMap::new(b));
-    let place = map_a.place_of(&a.blocks()[0]);
-    assert_eq!(place, map_b.place_of(&b.blocks()[0]));
+    let place = map_a.place(a.blocks()[0].pc);
+    assert_eq!(place, map_b.place(b.blocks()[0].pc));
     assert_eq!(place.to_string(), "libx.so+0x1000");
     assert_eq!(map_b.address(&place), Some(0x7000_1000));
     let nowhere = map_a.place(0x10);

@@ -3,7 +3,6 @@
 
 mod cycles;
 mod disturbances;
-mod folding;
 mod images;
 mod partings;
 mod times;

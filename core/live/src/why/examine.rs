@@ -7,14 +7,14 @@ use std::time::Duration;
 use flagfinder_code::Code;
 use flagfinder_flags::ENDLESS;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::{self, link, Stat};
+use flagfinder_linux::proc::{self, is_over, link, Stat};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::shown;
 use flagfinder_linux::traits;
 
 use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, Side, State, Who};
-use super::process::{is_over, name, Process, Processes};
+use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::{
     children, files, flags, goroutines, held, in_core, ipc, java, locked, mounts, stopped,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use flagfinder_code::{own_id, AddressSpace, Code, Names, NamesInput};
-use flagfinder_linux::proc;
+use flagfinder_linux::proc::{self, is_over};
 use flagfinder_replica::CoreFile;
 use rustc_hash::FxHashMap;
 
@@ -135,11 +135,6 @@ impl Process {
             stack::scan(call, &*inside.memory, &inside.names)
         })
     }
-}
-
-/// A zombie, or one that is going.
-pub fn is_over(state: char) -> bool {
-    matches!(state, 'Z' | 'X')
 }
 
 /// All processes that were looked at.

@@ -1,9 +1,61 @@
 // SPDX-License-Identifier: MIT
 //! The streaming fold of calls against one that builds the whole call tree.
 
-use flagfinder_diff::fold::{fold, FoldedCall};
-use flagfinder_diff::input::{BlockHome, Ending, RawBlock};
 use std::collections::BTreeSet;
+
+use super::Shapes;
+use crate::call_stack::{CallStack, Frame, Observer};
+use crate::input::{BlockHome, Ending, RawBlock};
+use crate::space::{BlockFacts, CodeSpace, PlaceId};
+
+/// A call that ended.
+struct FoldedCall {
+    /// Offset of the function's first instruction in its module.
+    entry_offset: u64,
+    /// Hash of what it did, with loops folded.
+    shape: u64,
+}
+
+/// The calls of a flow that ended, in the order in which they ended.
+fn fold(blocks: &[RawBlock], flow: &[u32]) -> Vec<FoldedCall> {
+    let (space, programs) = CodeSpace::build(Vec::new(), &[blocks]);
+    let mut stack = CallStack::new(&programs[0]);
+    let mut folder = Folder {
+        space: &space,
+        shapes: Shapes::default(),
+        calls: Vec::new(),
+    };
+    for &id in flow {
+        stack.block(id, &mut folder);
+    }
+    folder.calls
+}
+
+struct Folder<'a> {
+    space: &'a CodeSpace,
+    shapes: Shapes,
+    calls: Vec<FoldedCall>,
+}
+
+impl Observer for Folder<'_> {
+    fn enter(&mut self, stack: &mut [Frame], _index: u64) {
+        self.shapes.enter(stack);
+    }
+
+    fn leave(&mut self, stack: &[Frame], _index: u64) {
+        let shape = self.shapes.leave(stack);
+        if let Some(top) = stack.last() {
+            self.calls.push(FoldedCall {
+                entry_offset: self.space.place(top.entry).1,
+                shape,
+            });
+        }
+    }
+
+    fn step(&mut self, stack: &[Frame], from: PlaceId, to: &BlockFacts, _index: u64) {
+        self.shapes.step(stack, from, to.node);
+    }
+}
 
 /// A call as a tree: own blocks and calls in order.
 #[derive(Clone, Debug)]
