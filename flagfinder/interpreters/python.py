@@ -180,15 +180,15 @@ def runs_python(pid: int) -> bool:
 
 
 def read_python(
-    pid: int, repeating: Collection[int], *, most: int = _LOOKS
+    pid: int, repeating: Collection[int], *, most: int = _LOOKS, longest: float = _LONGEST
 ) -> dict[int, PythonCode]:
     """The Python code of the threads of ``pid``, by thread id. ``repeating``: those that are not
-    just blocked. ``most`` looks are made.
+    just blocked. At ``most`` so many looks are made, within ``longest`` seconds.
 
     Takes half a second, one or two where the machine is busy. Raises UnreadableError when no look
     succeeds.
     """
-    looks = _looks(pid, most if repeating else 1, Event())
+    looks = _looks(pid, most if repeating else 1, Event(), longest)
     return _codes(looks, Sources(pid), repeating)
 
 
@@ -261,14 +261,18 @@ def _code(
     )
 
 
-def _looks(pid: int, most: int, enough: Event) -> list[dict[int, SeenStack]]:
-    """So many looks at most; the first ones where ``enough`` is set meanwhile."""
+def _looks(
+    pid: int, most: int, enough: Event, longest: float = _LONGEST
+) -> list[dict[int, SeenStack]]:
+    """So many looks at most, in so many seconds; the first ones where ``enough`` is set
+    meanwhile.
+    """
     begun = time.monotonic()
     looks: list[dict[int, SeenStack]] = []
     failure: UnreadableError | None = None
     for number in range(most):
         passed = time.monotonic() - begun
-        left = _LONGEST - passed
+        left = longest - passed
         if number and (left <= 0 or (passed >= _TIME and len(looks) >= _ENOUGH)):
             break
         if looks and enough.is_set():

@@ -16,7 +16,8 @@ from flagfinder.interpreters.py_spy import UnreadableError
 from flagfinder.interpreters.python import read_python, runs_python
 
 _PROCESSES = 2  # each takes about a second
-_LOOKS = 6
+_LOOKS = 6  # what the reader wants, to tell what all of them have in common
+_LONGEST = 10.0  # seconds, where the machine is busy
 
 
 def running_code(processes: Sequence[int], spinning: Sequence[int]) -> dict[int, PythonFields]:
@@ -29,7 +30,7 @@ def running_code(processes: Sequence[int], spinning: Sequence[int]) -> dict[int,
     for pid in [pid for pid in asked if runs_python(pid)][:_PROCESSES]:
         repeating = threads[pid] & set(spinning) if spinning else _running(pid, threads[pid])
         try:
-            codes = read_python(pid, repeating, most=_LOOKS)
+            codes = read_python(pid, repeating, most=_LOOKS, longest=_LONGEST)
         except UnreadableError as error:
             found |= {tid: _unread(str(error)) for tid in repeating}
             continue
