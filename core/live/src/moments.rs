@@ -16,7 +16,7 @@ use flagfinder_code::AddressSpace;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{has_flag, Flag, Report, Verdict};
 use flagfinder_machine::Window;
-use flagfinder_replica::{Live, Moment, Pages, Word};
+use flagfinder_replica::{Live, Moment, Pages, Unready, Word};
 use flagfinder_step::{is_abandoned, is_hurried};
 
 use crate::memory::{refused, Memory};
@@ -153,6 +153,15 @@ pub fn look(
     if polled.is_some_and(|flag| changes(flag, &memory, LATER)) {
         return Ok(Err("the word that its copies poll changes".into()));
     }
+    if polled.is_some_and(|flag| flag.call.is_some()) {
+        let unready = Unready::of(&windows, &live);
+        if let Some(fd) = ready(&unready, &live, LATER) {
+            return Ok(Err(format!("fd {fd} is ready at some moments")));
+        }
+        if let Some(why) = original.places.transfers_elsewhere(&windows) {
+            return Ok(Err(why));
+        }
+    }
     Ok(Ok(agreed))
 }
 
@@ -199,6 +208,18 @@ fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     const OF_KNOWN: u64 = 4;
     let wanted = if is_hurried() { OF_KNOWN } else { ROUNDS };
     seen.is_some_and(|seen| seen.shows(wanted))
+}
+
+/// A descriptor that was not ready, and is at one of many looks within this time.
+fn ready(unready: &Unready, live: &Live, time: Duration) -> Option<i32> {
+    let begin = Instant::now();
+    while !unready.is_empty() && begin.elapsed() < time && !is_abandoned() {
+        if let Some(fd) = unready.ready(live) {
+            return Some(fd);
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    None
 }
 
 /// Has the word, at one of many looks within this time, another value than its copies saw?
