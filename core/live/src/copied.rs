@@ -164,14 +164,14 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
     let words = Words::of(&round.window, live);
     let unready = Unready::of(std::slice::from_ref(&round.window), live);
     for pause in PAUSES {
-        std::thread::sleep(pause);
+        let ready = unready.ready_within(live, pause);
         places.look();
         if let Some(address) = words.changed(live) {
             let why =
                 format!("what it reads at {address:#x} changes, and its copy does not do that");
             return Some(Unlike::by_others(why));
         }
-        if let Some(fd) = unready.ready(live) {
+        if let Some(fd) = ready {
             let why = format!("fd {fd} is ready, and was not when its copy asked");
             return Some(Unlike::by_others(why));
         }

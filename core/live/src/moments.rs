@@ -155,7 +155,7 @@ pub fn look(
     }
     if polled.is_some_and(|flag| flag.call.is_some()) {
         let unready = Unready::of(&windows, &live);
-        if let Some(fd) = ready(&unready, &live, LATER) {
+        if let Some(fd) = unready.ready_within(&live, LATER) {
             return Ok(Err(format!("fd {fd} is ready at some moments")));
         }
         if let Some(why) = original.places.transfers_elsewhere(&windows) {
@@ -208,18 +208,6 @@ fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     const OF_KNOWN: u64 = 4;
     let wanted = if is_hurried() { OF_KNOWN } else { ROUNDS };
     seen.is_some_and(|seen| seen.shows(wanted))
-}
-
-/// A descriptor that was not ready, and is at one of many looks within this time.
-fn ready(unready: &Unready, live: &Live, time: Duration) -> Option<i32> {
-    let begin = Instant::now();
-    while !unready.is_empty() && begin.elapsed() < time && !is_abandoned() {
-        if let Some(fd) = unready.ready(live) {
-            return Some(fd);
-        }
-        std::thread::sleep(BETWEEN);
-    }
-    None
 }
 
 /// Has the word, at one of many looks within this time, another value than its copies saw?

@@ -7,16 +7,20 @@
 //! answer overwrites.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use flagfinder_linux::descriptors::{named, Named};
 use flagfinder_linux::syscalls::{consumes, gives, role, Role};
 use flagfinder_machine::Window;
+use flagfinder_step::is_abandoned;
 
 use crate::live::Live;
 use crate::source::Source;
 
 /// Most descriptors of one call that are asked.
 const MOST: u64 = 64;
+/// The time between two looks.
+const BETWEEN: Duration = Duration::from_micros(200);
 /// Bytes of `struct pollfd`.
 const ENTRY: u64 = 8;
 
@@ -54,19 +58,31 @@ impl Unready {
         Unready { asked }
     }
 
+    /// A descriptor that is ready at one of many looks within this time, which passes in any case
+    /// where none is. What comes to a thread that asks all the time is gone again at once.
+    pub fn ready_within(&self, live: &Live, time: Duration) -> Option<i32> {
+        let begin = Instant::now();
+        loop {
+            if let Some(descriptor) = self.ready(live) {
+                return Some(descriptor);
+            }
+            let left = time.saturating_sub(begin.elapsed());
+            if left.is_zero() || is_abandoned() {
+                return None;
+            }
+            let some = !self.asked.is_empty();
+            std::thread::sleep(if some { left.min(BETWEEN) } else { left });
+        }
+    }
+
     /// A descriptor that is ready now.
-    pub fn ready(&self, live: &Live) -> Option<i32> {
+    fn ready(&self, live: &Live) -> Option<i32> {
         let descriptors = live.descriptors()?;
         let is_ready = |(descriptor, events): &&(i32, i16)| {
             let found = descriptors.ready(*descriptor, *events);
             found.is_ok_and(|found| found & libc::POLLNVAL == 0 && found != 0)
         };
         self.asked.iter().find(is_ready).map(|(fd, _)| *fd)
-    }
-
-    /// Did every call find something?
-    pub fn is_empty(&self) -> bool {
-        self.asked.is_empty()
     }
 }
 
@@ -120,7 +136,8 @@ mod tests {
         let read = [fd as u64, at, 1, 0, 0, 0];
         let again = Unready::of(&windows(libc::SYS_read, read, -11), &live);
         let taken = Unready::of(&windows(libc::SYS_read, read, 1), &live);
-        assert!(taken.is_empty() && !polled.is_empty());
+        let is_known = |unready: &Unready| !unready.asked.is_empty();
+        assert!(!is_known(&taken) && is_known(&polled));
         assert_eq!((polled.ready(&live), again.ready(&live)), (None, None));
         input.write_all(b"x").expect("room");
         assert_eq!(
