@@ -93,13 +93,35 @@ impl Builder<'_> {
             Some("no two iterations go the same way: it does something else each time")
         } else if call.moves_data() && !analysis.same_again.contains(&step) {
             Some("it hands data over: the loop makes progress")
-        } else if count < LEAST.min(all) || (count + AT_THE_ENDS) * 2 < rounds {
+        } else if count < LEAST.min(all)
+            || (count + AT_THE_ENDS) * 2 < rounds && !self.is_of_each_round(call)
+        {
             Some("it is made in few iterations only")
         } else if steady * 4 < count * 3 {
             Some("its answer changes while the loop goes on")
         } else {
             None
         }
+    }
+
+    /// Does the call come after the same number of iterations each time, in a loop in which no word
+    /// is likely? An interpreter's loop goes round for each operation of its program; the program's
+    /// own loop makes the call once in so many of these.
+    fn is_of_each_round(&self, call: &Syscall) -> bool {
+        const LEAST_GAPS: usize = 5;
+        let spin = &self.analysis.spin;
+        if self.rounds + 1 < spin.starts.len() {
+            return false;
+        }
+        let calls = self.window.syscalls.iter();
+        let alike = calls.filter(|c| c.number == call.number && c.step >= spin.first_step());
+        let rounds: Vec<usize> = alike
+            .map(|c| spin.starts.partition_point(|&start| start <= c.step))
+            .collect();
+        let mut gaps = rounds.windows(2).map(|pair| pair[1] - pair[0]);
+        let first = gaps.next();
+        first.is_some_and(|first| first > 1 && gaps.all(|gap| gap == first))
+            && rounds.len() > LEAST_GAPS
     }
 
     /// How often the loop makes the call, and how often it then gives the same kind of answer about
@@ -378,13 +400,24 @@ mod tests {
     }
 
     fn first_of(rounds: u64, pieces: u64, asks: impl Fn(u64) -> bool) -> Flag {
+        let first = of_program(&TEST, -i64::from(libc::ENOENT), rounds, pieces, asks);
+        first.expect("a flag")
+    }
+
+    fn of_program(
+        test: &[(u64, &[u8])],
+        result: i64,
+        rounds: u64,
+        pieces: u64,
+        asks: impl Fn(u64) -> bool,
+    ) -> Option<Flag> {
         let mut window = Window::default();
         let mut factory = InstructionInfoFactory::new();
         for round in 0..rounds {
             for piece in 0..pieces {
                 let routine: Vec<(u64, &[u8])> = match piece {
-                    0 if pieces == 1 && asks(round) => [&TEST[..], &ASK].concat(),
-                    0 => TEST.to_vec(),
+                    0 if pieces == 1 && asks(round) => [test, &ASK].concat(),
+                    0 => test.to_vec(),
                     1 if asks(round) => ASK.to_vec(),
                     _ => WORK.to_vec(),
                 };
@@ -404,7 +437,7 @@ mod tests {
                             step: window.len() - 1,
                             number: libc::SYS_newfstatat as u32,
                             args: [3; 6],
-                            result: Some(-i64::from(libc::ENOENT)),
+                            result: Some(result),
                             written: Vec::new(),
                         }),
                         _ => {}
@@ -418,7 +451,7 @@ mod tests {
             name: String::new(),
         };
         let report = crate::find_in_window(&window, &names, thread);
-        report.flags.into_iter().next().expect("a flag")
+        report.flags.into_iter().next()
     }
 
     #[test]
@@ -426,6 +459,16 @@ mod tests {
         assert_eq!(first(2, |_| true), FlagKind::Syscall);
         assert_eq!(first(4, |_| true), FlagKind::Syscall);
         assert_ne!(first(4, |round| round % 3 == 0), FlagKind::Syscall);
+    }
+
+    /// A program waits until a file goes away. An interpreter runs five operations in each round.
+    #[test]
+    fn a_call_of_each_round_of_an_interpreted_program_counts() {
+        let first = |asks: fn(u64) -> bool| of_program(&WORK, 0, 24, 5, asks);
+        let flag = first(|_| true).expect("a flag");
+        assert_eq!(flag.kind, FlagKind::Syscall);
+        let now_and_then = first(|round| [0, 2, 3, 9, 11, 12, 19].contains(&round));
+        assert!(now_and_then.is_none_or(|flag| flag.kind != FlagKind::Syscall));
     }
 
     /// A thread that looks once a second is seen to look only a few times.

@@ -18,7 +18,7 @@ use flagfinder_failure::Failure;
 use flagfinder_flags::{find_in_live_window, has_flag, Report, ThreadName};
 use flagfinder_linux::{futex, proc};
 use flagfinder_machine::Window;
-use flagfinder_replica::{Halt, Live, Moment, Pages, Round};
+use flagfinder_replica::{Halt, Live, Moment, Pages, Round, Unready};
 use flagfinder_step::is_abandoned;
 use rustc_hash::FxHashSet;
 
@@ -162,12 +162,17 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
         });
     }
     let words = Words::of(&round.window, live);
+    let unready = Unready::of(std::slice::from_ref(&round.window), live);
     for pause in PAUSES {
-        std::thread::sleep(pause);
+        let ready = unready.ready_within(live, pause);
         places.look();
         if let Some(address) = words.changed(live) {
             let why =
                 format!("what it reads at {address:#x} changes, and its copy does not do that");
+            return Some(Unlike::by_others(why));
+        }
+        if let Some(fd) = ready {
+            let why = format!("fd {fd} is ready, and was not when its copy asked");
             return Some(Unlike::by_others(why));
         }
         if is_abandoned() {

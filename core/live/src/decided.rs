@@ -10,6 +10,7 @@
 
 use std::cmp::Reverse;
 
+use flagfinder_flags::ENOUGH;
 use serde_json::{json, Value};
 
 use crate::owed::Standing;
@@ -87,7 +88,14 @@ fn best(flags: &[(Value, Standing)], about: &About) -> Option<usize> {
         let is_ahead = match stands {
             Standing::Proved => *standing < Standing::Proved,
             Standing::Late => *standing == Standing::Nobody,
-            _ => false,
+            // A thread is on its way to write the word, and the loop does something else then: a
+            // ring's index beside a word to stop by, by which no copy was seen to end the loop.
+            Standing::ByCode => {
+                let ends = first["proof"]["outcome"] == "leaves";
+                let serves = flag["proof"]["outcome"] == "returns" && score(flag) >= ENOUGH;
+                *standing == Standing::Nobody && !ends && serves && !first["proof"].is_null()
+            }
+            Standing::Nobody | Standing::Unknown => false,
         };
         counts && is_clear && is_ahead
     };
@@ -227,6 +235,21 @@ mod tests {
         assert_eq!(after(Standing::Unknown, Standing::ByCode), "a");
         assert_eq!(after(Standing::Proved, Standing::Proved), "a");
         assert_eq!(after(Standing::Unknown, Standing::Proved), "b");
+    }
+
+    #[test]
+    fn a_word_that_moves_the_loop_on_and_is_owed_is_before_one_that_nobody_owes() {
+        let after = |of_first, outcome, of_other| {
+            let (one, other) = (word("closed", 0.6, outcome), word("tail", 0.6, SERVES));
+            first(vec![(one, of_first), (other, of_other)])
+        };
+        let halts = Some(("unknown", Some(9)));
+        assert_eq!(after(Standing::Nobody, halts, Standing::ByCode), "tail");
+        assert_eq!(after(Standing::Nobody, SERVES, Standing::ByCode), "tail");
+        assert_eq!(after(Standing::Unknown, halts, Standing::ByCode), "closed");
+        assert_eq!(after(Standing::Nobody, LEAVES, Standing::ByCode), "closed");
+        assert_eq!(after(Standing::Nobody, None, Standing::ByCode), "closed");
+        assert_eq!(after(Standing::Nobody, halts, Standing::Unknown), "closed");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use flagfinder_code::AddressSpace;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{has_flag, Flag, Report, Verdict};
 use flagfinder_machine::Window;
-use flagfinder_replica::{Live, Moment, Pages, Word};
+use flagfinder_replica::{Live, Moment, Pages, Unready, Word};
 use flagfinder_step::{is_abandoned, is_hurried};
 
 use crate::memory::{refused, Memory};
@@ -152,6 +152,15 @@ pub fn look(
         .filter(|_| has_flag(&agreed.report));
     if polled.is_some_and(|flag| changes(flag, &memory, LATER)) {
         return Ok(Err("the word that its copies poll changes".into()));
+    }
+    if polled.is_some_and(|flag| flag.call.is_some()) {
+        let unready = Unready::of(&windows, &live);
+        if let Some(fd) = unready.ready_within(&live, LATER) {
+            return Ok(Err(format!("fd {fd} is ready at some moments")));
+        }
+        if let Some(why) = original.places.transfers_elsewhere(&windows) {
+            return Ok(Err(why));
+        }
     }
     Ok(Ok(agreed))
 }

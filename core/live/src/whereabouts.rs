@@ -93,24 +93,36 @@ impl Whereabouts {
         if all < LEAST {
             return Some("where it is could not be seen".into());
         }
-        let unseen = self.transfers_unlike(window);
-        if unseen * u64::from(ELSEWHERE) > u64::from(all) {
-            return Some(format!(
-                "it read or wrote {unseen} times meanwhile, which its copy does not do"
-            ));
+        let transfers = self.transfers_elsewhere(std::slice::from_ref(window));
+        if transfers.is_some() {
+            return transfers;
         }
         (elsewhere * ELSEWHERE > all)
             .then(|| format!("{elsewhere} of {all} looks found it where its copy does not go"))
     }
 
-    /// How often it read, if its copy does not read, and wrote, if that does not write. A loop that
-    /// finds a queue empty at one moment is no wait if data is taken from it at others.
-    fn transfers_unlike(&self, window: &Window) -> u64 {
+    /// Why these copies do not show that the thread waits, though they show no data; `None`: it
+    /// took and gave none that they do not. A loop that finds a queue empty at some moments is no
+    /// wait if data is taken from it at others.
+    pub fn transfers_elsewhere(&self, windows: &[Window]) -> Option<String> {
+        let unseen = self.transfers_unlike(windows);
+        (unseen * u64::from(ELSEWHERE) > u64::from(self.count())).then(|| {
+            let copies = match windows {
+                [_] => "its copy does",
+                _ => "its copies do",
+            };
+            format!("it read or wrote {unseen} times meanwhile, which {copies} not do")
+        })
+    }
+
+    /// How often it read, if no copy reads, and wrote, if none writes.
+    fn transfers_unlike(&self, windows: &[Window]) -> u64 {
         let Some((before, now)) = self.before.zip(proc::transfers(self.pid, self.tid)) else {
             return 0;
         };
         let made = |is_such: fn(u32) -> bool, now: u64, before: u64| {
-            let seen = window.syscalls.iter().any(|call| is_such(call.number));
+            let mut calls = windows.iter().flat_map(|window| &window.syscalls);
+            let seen = calls.any(|call| is_such(call.number));
             if seen {
                 0
             } else {
@@ -188,10 +200,14 @@ mod tests {
             });
             window
         };
-        while whereabouts.transfers_unlike(&read(libc::SYS_poll)) < 1000 {
+        let polls = || [read(libc::SYS_poll), read(libc::SYS_poll)];
+        while whereabouts.transfers_unlike(&polls()) < 1000 {
             std::thread::yield_now();
         }
-        assert_eq!(whereabouts.transfers_unlike(&read(libc::SYS_read)), 0);
+        let why = whereabouts.transfers_elsewhere(&polls());
+        assert!(why.is_some_and(|why| why.ends_with("which its copies do not do")));
+        let one_reads = [read(libc::SYS_poll), read(libc::SYS_read)];
+        assert_eq!(whereabouts.transfers_unlike(&one_reads), 0);
         DONE.store(true, Ordering::Relaxed);
         reader.join().expect("it reads");
     }

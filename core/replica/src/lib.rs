@@ -44,6 +44,7 @@ mod stretches;
 mod suppose;
 mod supposition;
 mod unpacked;
+mod unready;
 mod window;
 
 pub use answer::Halt;
@@ -58,4 +59,5 @@ pub use pages::Pages;
 pub use replica::{Event, Replica};
 pub use source::{Source, ThreadState, PAGE};
 pub use supposition::{Supposed, Supposition};
+pub use unready::Unready;
 pub use window::{go_round, Round};

@@ -93,6 +93,11 @@ impl Live {
         self.vdso.is_some_and(|region| region.holds(address))
     }
 
+    /// Its memory as it is now; false where it can't be read.
+    pub(crate) fn bytes(&self, address: u64, buffer: &mut [u8]) -> bool {
+        self.memory.read_exact_at(buffer, address).is_ok()
+    }
+
     /// The registers and the top of the stack of one thread, and for how long it stood still.
     ///
     /// # Errors
