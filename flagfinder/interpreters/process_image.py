@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 MOST_BYTES = 1 << 29  # of memory: copied within half a second
+_MOST_REGIONS = (1 << 16) - 2  # the header counts them in 16 bits
 _AT_ONCE = 1 << 20
 _PAGE = 4096
 _CORE, _X86_64, _LOAD, _NOTE = 4, 62, 1, 4
 _FLAGS = {"r": 4, "w": 2, "x": 1}
 _HEADER, _PROGRAM_HEADER = 64, 56
+_FLAGS = {"r": 4, "w": 2, "x": 1}
 # Notes, and the fields of their structures, as in elfcore.h of Linux for x86-64.
 _PRSTATUS, _PRPSINFO, _FILE = 1, 3, 0x46494C45
 _PRSTATUS_SIZE, _PRSTATUS_PID = 336, 32
@@ -58,12 +60,14 @@ def write_image(pid: int, interpreter: Sequence[str], out: BinaryIO) -> None:
     Raises OSError where the process can't be read, TooLargeError.
     """
     regions = [region for region in _regions(pid) if region.access[0] == "r"]
-    kept = [region for region in regions if region.is_kept(interpreter)]
+    kept = {region for region in regions if region.is_kept(interpreter)}
     size = sum(region.size for region in kept)
     if size > MOST_BYTES:
         raise TooLargeError(
             f"it has {size >> 20} MiB of its own memory, and {MOST_BYTES >> 20} MiB are copied"
         )
+    if len(regions) >= _MOST_REGIONS:
+        raise TooLargeError(f"its memory has {len(regions):,} parts, too many for a core file")
     # Readers take the first file whose code is mapped for the program.
     files = [region for region in regions if region.file.startswith("/")]
     files.sort(key=lambda region: region.file != interpreter[0])
@@ -74,9 +78,7 @@ def write_image(pid: int, interpreter: Sequence[str], out: BinaryIO) -> None:
     places: list[tuple[int, _Region]] = []
     for region in regions:
         size = region.size if region in kept else 0
-        flags = sum(
-            bit for bit, letter in ((4, "r"), (2, "w"), (1, "x")) if letter in region.access
-        )
+        flags = sum(bit for letter, bit in _FLAGS.items() if letter in region.access)
         table.append(_program_header(_LOAD, flags, at, region.start, size, region.size))
         if size:
             places.append((at, region))
