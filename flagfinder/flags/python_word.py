@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Neither source is in doubt, but only the value shows that both mean the same word.
 _CONFIDENCE = 0.7
-_LONGEST = 1000  # characters of a condition
+_LONGEST = 1000  # characters of a condition that is looked into
 
 
 def sort_words(
@@ -59,10 +59,12 @@ def _place(when: str) -> str | None:
     """The attribute, variable or item that the whole condition is about: ``job.done`` of ``not
     job.done``.
     """
+    if len(when) > _LONGEST:
+        return None
     try:
-        node: ast.expr = ast.parse(when[:_LONGEST], mode="eval").body
+        node: ast.expr = ast.parse(when, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # a trace's, which may say anything
+        return None  # the condition comes from a trace, which may hold any text
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         node = node.operand
     if isinstance(node, ast.Compare) and all(

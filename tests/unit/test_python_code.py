@@ -107,7 +107,7 @@ def test_the_code_of_a_thread_is_found_by_its_id() -> None:
     assert code_of({"5": raw}, 6) is None
 
 
-@pytest.mark.parametrize("when", ["(" * 400, "-" * 5000 + "x", "x ==", "\0"])
+@pytest.mark.parametrize("when", ["(" * 400, "-" * 5000 + "x", "x ==", "\0", "x" * 1001])
 def test_an_expression_that_makes_no_sense_names_nothing(when: str) -> None:
     found = report(BREAKER, SLOT)
     add_code(found, code(when))
