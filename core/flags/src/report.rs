@@ -224,7 +224,7 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// Of which nothing else is known.
+    /// A flag of which nothing else is known.
     pub fn new(kind: FlagKind, name: impl Into<String>) -> Flag {
         Flag {
             rank: 0,

@@ -101,9 +101,9 @@ impl Whereabouts {
             .then(|| format!("{elsewhere} of {all} looks found it where its copy does not go"))
     }
 
-    /// Why these copies do not show that the thread waits, though they show no data; `None`: it
-    /// took and gave none that they do not. A loop that finds a queue empty at some moments is no
-    /// wait if data is taken from it at others.
+    /// Says that the thread read or wrote at many looks while these copies did not; `None`: it did
+    /// so at few. A loop that finds a queue empty at some moments does not wait if it takes data
+    /// from the queue at others.
     pub fn transfers_elsewhere(&self, windows: &[Window]) -> Option<String> {
         let unseen = self.transfers_unlike(windows);
         (unseen * u64::from(ELSEWHERE) > u64::from(self.count())).then(|| {
@@ -115,7 +115,7 @@ impl Whereabouts {
         })
     }
 
-    /// How often it read, if no copy reads, and wrote, if none writes.
+    /// How often the thread read, if no copy reads, and wrote, if no copy writes.
     fn transfers_unlike(&self, windows: &[Window]) -> u64 {
         let Some((before, now)) = self.before.zip(proc::transfers(self.pid, self.tid)) else {
             return 0;

@@ -58,8 +58,8 @@ impl Unready {
         Unready { asked }
     }
 
-    /// A descriptor that is ready at one of many looks within this time, which passes in any case
-    /// where none is. What comes to a thread that asks all the time is gone again at once.
+    /// A descriptor that is ready at one of many looks within this time. If none is, the whole time
+    /// passes. The looks are many because a thread that asks all the time takes its data at once.
     pub fn ready_within(&self, live: &Live, time: Duration) -> Option<i32> {
         let begin = Instant::now();
         loop {
