@@ -143,16 +143,16 @@ fn a_target_can_be_left_running() {
 #[test]
 fn the_flight_recorder_keeps_the_newest_flow() {
     let _alone = alone();
-    let mut options = options("last.trace", "flood", 60_000_000);
+    let mut options = options("last.trace", "flood", 20_000_000);
     options.last = Some(Last {
-        bytes: 4 << 20,
+        bytes: 1 << 20,
         flow: true,
     });
     let (outcome, trace) = run(&options);
     assert_eq!(outcome.target, TargetExit::Exited(7));
     assert!(outcome.end.dropped_sections > 0);
     let size = std::fs::metadata(&options.output).unwrap().len();
-    assert!(size < (4 << 20) + (1 << 20), "{size} bytes are kept");
+    assert!(size < 2 << 20, "{size} bytes are kept");
     let thread = &trace.processes()[0].threads()[0];
     let first = thread.flow().next().unwrap().unwrap();
     assert!(
@@ -164,7 +164,7 @@ fn the_flight_recorder_keeps_the_newest_flow() {
         .filter(|i| matches!(i, Ok(Flow::Block { .. })))
         .count();
     assert!(
-        (1_000_000..60_000_000).contains(&blocks),
+        (1_000_000..20_000_000).contains(&blocks),
         "{blocks} blocks are kept"
     );
     let gaps = thread
@@ -184,7 +184,7 @@ fn a_full_disk_ends_the_recording_but_not_the_target() {
         rlim_max: libc::RLIM_INFINITY,
     };
     let limited = libc::rlimit {
-        rlim_cur: 2 << 20,
+        rlim_cur: 512 << 10,
         ..unlimited
     };
     // Only from the first report on: the pool's file is there by then.
