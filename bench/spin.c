@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A thread that waits for a flag that nobody sets: spin yield|busy [THREADS [MIB]].
- * Beside it are so many threads that are blocked, and so much memory that was written. */
+/* A thread that waits for a flag that nobody sets: spin yield|busy|STEPS [THREADS [MIB]].
+ * With STEPS it computes so many steps, of eight instructions each, before it asks again. Beside it
+ * are so many threads that are blocked, and so much memory that was written. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -27,6 +28,26 @@ static void *busy(void *unused)
     return NULL;
 }
 
+static long steps;
+static unsigned table[1 << 12];
+
+__attribute__((noinline)) static void compute(void)
+{
+    unsigned place = 1;
+    for (long step = 0; step < steps; step++) {
+        place = place * 1664525u + 1013904223u;
+        table[place >> 20] += place;
+    }
+}
+
+static void *computing(void *unused)
+{
+    (void)unused;
+    while (!atomic_load_explicit(&done, memory_order_acquire))
+        compute();
+    return NULL;
+}
+
 static void *blocked(void *unused)
 {
     for (;;)
@@ -36,8 +57,15 @@ static void *blocked(void *unused)
 
 int main(int argc, char **argv)
 {
-    if (argc < 2 || argc > 4 || (strcmp(argv[1], "yield") != 0 && strcmp(argv[1], "busy") != 0)) {
-        fprintf(stderr, "usage: spin yield|busy [THREADS [MIB]]\n");
+    void *(*waiting)(void *) = computing;
+    if (argc >= 2 && strcmp(argv[1], "yield") == 0)
+        waiting = yielding;
+    else if (argc >= 2 && strcmp(argv[1], "busy") == 0)
+        waiting = busy;
+    else
+        steps = argc >= 2 ? atol(argv[1]) : 0;
+    if (argc > 4 || (waiting == computing && steps <= 0)) {
+        fprintf(stderr, "usage: spin yield|busy|STEPS [THREADS [MIB]]\n");
         return 2;
     }
     pthread_t waiter;
@@ -51,7 +79,7 @@ int main(int argc, char **argv)
             return 1;
         memset(memory, 1, bytes);
     }
-    if (pthread_create(&waiter, NULL, argv[1][0] == 'y' ? yielding : busy, NULL) != 0)
+    if (pthread_create(&waiter, NULL, waiting, NULL) != 0)
         return 1;
     return pthread_join(waiter, NULL);
 }

@@ -34,6 +34,7 @@ class Looks:
 
     seconds: list[float] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
     flags: int = 0
     in_copies: int = 0
     threads: int = 0
@@ -51,6 +52,7 @@ class Looks:
             if self.pauses
             else None,
             "median s": round(median(self.seconds), 2),
+            "median steps": round(median(self.steps)) if self.steps else None,
         }
 
 
@@ -59,7 +61,7 @@ def _spinning(*words: str) -> Callable[[Path], AbstractContextManager[int]]:
     def start(scratch: Path) -> Iterator[int]:
         command = (
             [str(compile_c("spin", scratch)), *words]
-            if words[0] in ("yield", "busy")
+            if not words[0].startswith("/")
             else list(words)
         )
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -86,6 +88,10 @@ def _processes(mebibytes: int) -> dict[str, Callable[[Path], AbstractContextMana
     return {
         "C, yields": _spinning("yield"),
         "C, busy": _spinning("busy"),
+        **{
+            f"C, {count:,} instructions a round": _spinning(str(count // 8))
+            for count in (10_000, 100_000, 1_000_000)
+        },
         "Python, 1 thread": _spinning("/usr/bin/python3", "-c", _PYTHON),
         "C, 500 threads": _spinning("yield", "499"),
         f"C, {mebibytes} MiB": _spinning("yield", "0", str(mebibytes)),
@@ -101,6 +107,7 @@ def _look(pid: int, way: list[str], looks: Looks) -> None:
         sys.exit(ran.stderr)
     threads = [thread for thread in json.loads(ran.stdout)["threads"] if thread["steps"]]
     looks.pauses += [thread["pause_ms"] for thread in threads]
+    looks.steps += [thread["steps"] for thread in threads]
     looks.flags += any(thread["flags"] for thread in threads)
     looks.in_copies += sum(thread["via"] == "replica" for thread in threads)
     looks.threads += len(threads)

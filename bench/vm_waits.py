@@ -254,6 +254,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a folder for the whole answers")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     arguments = parser.parse_args()
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)

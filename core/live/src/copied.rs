@@ -48,7 +48,7 @@ const PAUSES: [Duration; 6] = [
     Duration::from_millis(25),
 ];
 
-/// Looks at a copy. Runs in the helper.
+/// Looks at a copy of at most so many instructions. Runs in the helper.
 ///
 /// # Errors
 /// When the thread can't be copied.
@@ -56,6 +56,7 @@ pub fn look_at_copy_of(
     pid: u32,
     thread: ThreadName,
     budget: Duration,
+    most: u32,
     names: &Names,
 ) -> Result<Finding, Failure> {
     let mut original = Original::new(pid, thread.tid);
@@ -63,6 +64,7 @@ pub fn look_at_copy_of(
     let how = How {
         moment: Moment::Now,
         time,
+        most,
         gives_back: false,
     };
     let mut left = AGAIN;
@@ -129,7 +131,7 @@ pub fn look_at_copy_of(
             Ok((of_several(report(&round.window)), fit))
         }
     };
-    Ok(Finding::of_copy(seen, steps, original.places.held))
+    Ok(Finding::of_copy(seen, steps, &original))
 }
 
 /// Sockets of which the loop takes data. A loop that waits for one of several takes none, however

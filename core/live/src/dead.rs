@@ -16,7 +16,7 @@ use flagfinder_replica::{keep, CoreFile, CoreThread, Halt, Pages, Replica};
 use flagfinder_step::Limits;
 use serde_json::Value;
 
-use crate::look::look_at_copy;
+use crate::look::{look_at_copy, MOST};
 use crate::order;
 use crate::others::{Other, Others, Process};
 use crate::owed;
@@ -39,9 +39,6 @@ pub struct CoreOptions {
     /// For how long the copy of each thread goes on, at most.
     pub budget: Duration,
 }
-
-/// Instructions of each copy, at most.
-const STEPS: u32 = 200_000;
 
 /// Looks at the threads of the dead process.
 ///
@@ -145,7 +142,7 @@ fn tell(
 ) -> ThreadReport {
     let activity = activity(thread);
     let limits = Limits {
-        steps: STEPS,
+        steps: MOST,
         time: options.budget,
         ..Limits::default()
     };

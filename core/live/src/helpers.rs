@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{json, Value};
 
 use crate::copied::look_at_copy_of;
-use crate::look::{look, Finding, WALL};
+use crate::look::{look, Finding, MANY, MOST, WALL};
 use crate::pick::Told;
 use flagfinder_waits::proc;
 
@@ -150,12 +150,14 @@ impl Copies {
         names: &Names,
         told: &dyn Fn(u32) -> Option<Told>,
     ) -> Result<Copies, Failure> {
+        let at_once = u32::try_from(threads.len().max(1)).unwrap_or(u32::MAX);
+        let most = (MOST / at_once).max(MANY);
         let start = |(tid, name): &(u32, String)| {
             let title = format!("ff-step: looks at a copy of thread {tid} of process {pid}");
             let (tid, name) = (*tid, name.clone());
             let helper = Helper::start(&title, || {
                 let _keeping = keep();
-                let found = look_at_copy_of(pid, ThreadName { tid, name }, budget, names);
+                let found = look_at_copy_of(pid, ThreadName { tid, name }, budget, most, names);
                 found.unwrap_or_else(Finding::failed).into_bytes()
             })?;
             Ok((tid, helper))

@@ -13,6 +13,7 @@ mod comes_back;
 mod copied;
 mod dead;
 mod decided;
+mod dry_run;
 mod frame;
 mod futex;
 mod helpers;
@@ -53,8 +54,8 @@ mod why;
 mod writer;
 
 pub use dead::{look_at_core, CoreOptions};
+pub use dry_run::try_word;
 pub use pick::Told;
 pub use poke::{poke, resolve};
-pub use prove::try_word;
 pub use spin::{spin, Progress, SpinOptions};
 pub use why::{why, why_each, why_of_core, why_recorded, Asked, WhyOptions};

@@ -17,10 +17,16 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::memory::{refused, Memory, NamedMemory};
+use crate::original::Original;
 use crate::report::Via;
 
 /// Wall time for stepping one thread; mostly its own sleep.
 pub const WALL: Duration = Duration::from_millis(2000);
+/// A copy that has made so many instructions has shown enough, if it has shown a few iterations.
+pub const MANY: u32 = 200_000;
+/// Instructions of a copy, at most; of one, for its window has about 90 bytes for each. Rounds of a
+/// million are seen thereby.
+pub const MOST: u32 = 3_000_000;
 
 #[derive(Serialize)]
 pub struct Finding {
@@ -32,6 +38,8 @@ pub struct Finding {
     machine: Option<VirtualMachine>,
     apart: Vec<u64>,
     within_poll: Vec<u64>,
+    /// Pages that belong to one moment in a copy of the thread: it writes them, or others do.
+    held: Vec<u64>,
     steps: u64,
     pause_ms: f64,
     ended: String,
@@ -48,7 +56,11 @@ pub struct Finding {
 
 impl Finding {
     /// The finding of a copy. It has no report if the copy is unlike its thread.
-    pub fn of_copy(seen: Result<(Report, String), Unlike>, steps: u32, pause: Duration) -> Finding {
+    pub fn of_copy(
+        seen: Result<(Report, String), Unlike>,
+        steps: u32,
+        original: &Original,
+    ) -> Finding {
         let (report, why, unlike) = match seen {
             Ok((report, why)) => (Some(report), why, None),
             Err(unlike) => (None, unlike.why, Some(unlike.moved)),
@@ -62,10 +74,11 @@ impl Finding {
             within_poll: report
                 .as_ref()
                 .map_or_else(Vec::new, |report| report.within_poll.clone()),
+            held: original.held().collect(),
             report,
             window: None,
             steps: steps.into(),
-            pause_ms: milliseconds(pause),
+            pause_ms: milliseconds(original.places.held),
             ended: String::new(),
             via: Via::Replica,
             via_reason: why,
@@ -88,6 +101,7 @@ impl Finding {
             machine: None,
             apart: Vec::new(),
             within_poll: Vec::new(),
+            held: Vec::new(),
             steps: 0,
             pause_ms: 0.0,
             ended: String::new(),
@@ -157,10 +171,10 @@ impl Unlike {
     }
 }
 
-/// As the time runs out, fewer iterations are enough.
-pub(crate) fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
+/// As the time runs out, or after many instructions, fewer iterations are enough.
+pub(crate) fn is_enough(seen: &Seen, steps: u32, waited: Duration, time: Duration) -> bool {
     let wanted = match waited {
-        _ if waited > time * 3 / 5 => 4,
+        _ if waited > time * 3 / 5 || steps >= MANY => 4,
         _ if waited > time / 4 => 12,
         _ => 40,
     };
@@ -169,7 +183,7 @@ pub(crate) fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
 
 /// Does the window show enough, after this part of the time?
 pub fn is_long_enough(window: &Window, waited: Duration, time: Duration) -> bool {
-    seen(window).is_some_and(|seen| is_enough(&seen, waited, time))
+    seen(window).is_some_and(|seen| is_enough(&seen, window.len(), waited, time))
 }
 
 /// In ms, rounded to a hundredth.
@@ -203,6 +217,7 @@ pub fn look(
         machine: report.machine.clone(),
         apart: report.apart.clone(),
         within_poll: report.within_poll.clone(),
+        held: Vec::new(),
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
@@ -246,6 +261,7 @@ pub fn look_at_copy(
         machine: report.machine.clone(),
         apart: report.apart.clone(),
         within_poll: report.within_poll.clone(),
+        held: Vec::new(),
         report: Some(report),
         window: None,
         steps: u64::from(round.window.len()),

@@ -19,6 +19,7 @@ use flagfinder_machine::Window;
 use flagfinder_replica::{Live, Moment, Pages, Unready, Word};
 use flagfinder_step::{is_abandoned, is_hurried};
 
+use crate::look::MANY;
 use crate::memory::{refused, Memory};
 use crate::original::{takes_input, How, Original, TAKES};
 use crate::tried::halted;
@@ -86,6 +87,7 @@ pub fn look(
         let how = How {
             moment: MOMENTS[number % MOMENTS.len()],
             time: EACH,
+            most: MANY,
             gives_back: true,
         };
         let turn = if number < TRUE_TURNS {

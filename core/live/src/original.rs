@@ -17,8 +17,6 @@ use crate::look::is_enough;
 use crate::turns::waits_again;
 use crate::whereabouts::Whereabouts;
 
-/// Instructions of a copy, at most.
-const STEPS: u32 = 200_000;
 /// How long the thread may take to stop.
 const STOPS: Duration = Duration::from_millis(200);
 /// Length of the first copy, which shows what pages the thread uses. Its memory is a mixture of
@@ -54,6 +52,8 @@ pub struct How {
     pub moment: Moment,
     /// How long the copy goes on.
     pub time: Duration,
+    /// Its instructions, at most.
+    pub most: u32,
     /// Whether locks that others hold are taken to be given back.
     pub gives_back: bool,
 }
@@ -86,6 +86,11 @@ impl Original {
         self.known.held.extend(captured.changed);
         self.follow(pages, &captured.state, how, enough, turn)
             .map_err(|e| unable_by(format!("Thread {} can't be copied", self.tid), &e))
+    }
+
+    /// Pages that are read while it stands still.
+    pub fn held(&self) -> impl Iterator<Item = u64> + '_ {
+        self.known.held.iter().copied()
     }
 
     /// For the next copy, the pages that this one used are read at one moment.
@@ -164,11 +169,11 @@ impl Original {
             beyond && !has_pages
         };
         let mut mixed = false;
-        let round = go_round(replica, STEPS, how.time, |window| {
+        let round = go_round(replica, how.most, how.time, |window| {
             self.places.look();
             let shown = seen(window);
             let (shown, waited) = (shown.as_ref(), begin.elapsed());
-            let seen = shown.is_some_and(|shown| is_enough(shown, waited, how.time));
+            let seen = shown.is_some_and(|shown| is_enough(shown, window.len(), waited, how.time));
             let seen = seen || enough(window, shown);
             let waits = how.gives_back && waits_again(window);
             mixed |= is_mixed(window);

@@ -10,10 +10,10 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
-use flagfinder_failure::Failure;
 use flagfinder_flags::Ask;
-use flagfinder_replica::{keep, Experiment, Live, Moment, Pages, Source, Unfit, Wanted, Word};
-use flagfinder_step::{unable, unable_by};
+use flagfinder_replica::{
+    keep, Experiment, Live, Moment, Pages, Rounds, Source, Unfit, Wanted, Word,
+};
 use serde_json::{json, Value};
 
 use crate::decided::decide;
@@ -38,15 +38,15 @@ const TRIED_OF_MACHINE: (usize, usize) = (12, 0);
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
 const TRIES: Duration = Duration::from_millis(400);
-/// The same if only one word is asked for.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// So many times as long where a loop's rounds are long.
+const LONGER: u32 = 3;
 /// How often a copy that can't go on is made again: its memory may be a mixture of moments.
-const AGAIN: usize = 3;
+pub(crate) const AGAIN: usize = 3;
 /// Most pages that are read at one moment, and how near others lie that are read with them.
 const MOST_KNOWN: usize = 512;
 const AROUND: u64 = 4;
 
-fn unfit(unfit: &Unfit) -> String {
+pub(crate) fn unfit(unfit: &Unfit) -> String {
     match unfit {
         Unfit::Halted(halt) => format!("in a copy of the thread {}", halted(halt)),
         Unfit::NoLoop { instructions } => {
@@ -78,7 +78,10 @@ pub(crate) fn prove(
                 }
             };
             let held = Cell::new(Duration::ZERO);
-            let known: RefCell<Wanted> = RefCell::default();
+            let known = RefCell::new(Wanted {
+                held: thread.held.iter().copied().collect(),
+                ..Wanted::default()
+            });
             let spins = thread.tid;
             let capture = |tid| {
                 if tid != spins {
@@ -91,11 +94,7 @@ pub(crate) fn prove(
                 held.set(held.get() + captured.pause);
                 Ok(captured.state)
             };
-            let learn = |pages: &Pages| {
-                let known = &mut known.borrow_mut().held;
-                let room = MOST_KNOWN.saturating_sub(known.len());
-                known.extend(pages.writable(AROUND).into_iter().take(room));
-            };
+            let learn = |pages: &Pages| learn(&mut known.borrow_mut(), pages);
             let process = Process {
                 pid,
                 names,
@@ -112,6 +111,14 @@ pub(crate) fn prove(
         // What was not tried is missing in the report.
         let _ = proving.join();
     });
+}
+
+/// The pages that a copy used are read at one moment for the next copy.
+pub(crate) fn learn(known: &mut Wanted, pages: &Pages) {
+    let room = MOST_KNOWN.saturating_sub(known.held.len());
+    known
+        .held
+        .extend(pages.writable(AROUND).into_iter().take(room));
 }
 
 /// The same for a process from any source. A note of the report says why there is no proof.
@@ -260,7 +267,10 @@ fn try_candidates<'p>(
         .map_or(&[][..], |machine| &machine.readers);
     let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
     let failed = |e: std::io::Error| format!("the copy failed: {e}");
-    let experiment = Experiment::prepare(pages, &state, readers, SHOWS)
+    let iterations = thread.spin_loop["iterations"].as_u64();
+    let rounds = iterations.map_or_else(Rounds::default, |made| Rounds::of(thread.steps, made));
+    let longer = if rounds.are_long() { LONGER } else { 1 };
+    let experiment = Experiment::prepare(pages, &state, readers, rounds, SHOWS * longer)
         .map_err(failed)?
         .map_err(|e| unfit(&e))?;
     if !experiment.executes(header) {
@@ -275,7 +285,7 @@ fn try_candidates<'p>(
         let is_beside = |other: &&Word| words.iter().all(|word| word.address != other.address);
         let beside: Vec<Word> = apart.iter().filter(is_beside).copied().collect();
         let proof = experiment
-            .try_words(words, &beside, TRIES)
+            .try_words(words, &beside, TRIES * longer)
             .map_err(failed)?;
         let mut tried = Tried::of(&proof, words, names);
         // A function may remove its own frame in one step as it returns; so may generated code that
@@ -340,50 +350,6 @@ fn told(proof: &Value) -> String {
         "in a copy of the thread, with {}, {end}",
         values.join(" and ")
     )
-}
-
-/// Writes a value into a copy of the thread and tells what it does then. The process itself is not
-/// changed.
-///
-/// # Errors
-/// Four parts: the thread can't be copied, or its copy repeats nothing.
-pub fn try_word(
-    pid: u32,
-    tid: u32,
-    address: u64,
-    bytes: usize,
-    value: u64,
-) -> Result<Tried, Failure> {
-    std::thread::scope(|scope| {
-        let trying = scope.spawn(|| {
-            let live = Live::open(pid)?;
-            let (state, _) = live.capture(tid, PATIENCE)?;
-            let pages = Pages::new(&live);
-            let failed = |e| unable_by(format!("Thread {tid} can't be copied"), &e);
-            let experiment = Experiment::prepare(&pages, &state, &[], PATIENCE)
-                .map_err(failed)?
-                .map_err(|e| {
-                    let what = format!("Nothing can be tried out on thread {tid}.");
-                    let fix = "Name a thread that spins: `flagfinder spin PID` lists them.";
-                    unable(what, unfit(&e), fix)
-                })?;
-            let words = [Word {
-                address,
-                bytes,
-                value,
-            }];
-            let proof = experiment
-                .try_words(&words, &[], PATIENCE)
-                .map_err(failed)?;
-            let input = flagfinder_code::NamesInput::from_live(pid);
-            let input = input.map_err(|e| unable_by(format!("Process {pid}"), &e))?;
-            Ok(Tried::of(&proof, &words, &Names::new(input)))
-        });
-        trying.join().unwrap_or_else(|_| {
-            let what = "The experiment failed.";
-            Err(unable(what, "Its thread panicked", "Please report it"))
-        })
-    })
 }
 
 #[cfg(test)]

@@ -64,6 +64,9 @@ pub struct ThreadReport {
     /// Addresses of words that keep its loop for as long as they are at their distance from others.
     #[serde(skip)]
     pub apart: Vec<u64>,
+    /// Pages that belong to one moment in a copy of it: it writes them, or others do.
+    #[serde(skip)]
+    pub held: Vec<u64>,
     /// Pairs of words: a copy in which the first was changed moved the second on.
     #[serde(skip)]
     pub moves: Vec<(u64, u64)>,
@@ -118,6 +121,7 @@ impl ThreadReport {
             gets_on: false,
             machine: None,
             apart: Vec::new(),
+            held: Vec::new(),
             moves: Vec::new(),
             within_poll: Vec::new(),
             serves: false,

@@ -307,6 +307,7 @@ pub(crate) fn stepped(
     report.gets_on = finding["gets_on"].as_bool().unwrap_or(false);
     report.machine = serde_json::from_value(finding["machine"].clone()).unwrap_or_default();
     report.apart = serde_json::from_value(finding["apart"].clone()).unwrap_or_default();
+    report.held = serde_json::from_value(finding["held"].clone()).unwrap_or_default();
     report.within_poll = serde_json::from_value(finding["within_poll"].clone()).unwrap_or_default();
     if found.is_object() {
         report.verdict = Some(text(&found["verdict"]));

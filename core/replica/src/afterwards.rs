@@ -161,6 +161,11 @@ impl Touches {
 }
 
 impl Replica<'_> {
+    /// Does the next instruction read or write one of the words?
+    pub(crate) fn touches(&mut self, words: &[Word]) -> Result<bool> {
+        Ok(self.next_touches(words)?.words)
+    }
+
     fn next_touches(&mut self, words: &[Word]) -> Result<Touches> {
         let mut touches = Touches {
             words: false,

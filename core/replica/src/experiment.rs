@@ -24,6 +24,7 @@ use crate::answer::Halt;
 use crate::pages::Pages;
 use crate::program::{Program, Way};
 use crate::replica::{Event, Replica};
+use crate::rounds::Rounds;
 use crate::source::ThreadState;
 
 /// A word and the value to try in it.
@@ -90,9 +91,8 @@ pub struct Proof {
     pub moves: Vec<u64>,
 }
 
-/// Least and most instructions of a baseline.
+/// Least instructions of a baseline.
 pub(crate) const LEAST: u64 = 300;
-const MOST: u64 = 60_000;
 /// A baseline is so many times as long as its part that showed something new.
 const ROUNDS: u64 = 3;
 /// A baseline after which a copy leaves the loop unchanged is made so many times as long.
@@ -119,6 +119,7 @@ pub struct Experiment<'a> {
     holder: FxHashSet<(u64, u64)>,
     /// Instructions until the last new transition: one round, or more.
     round: u64,
+    rounds: Rounds,
     /// The highest stack pointer: that of the function which holds the loop.
     top: u64,
     /// What an interpreter runs.
@@ -148,6 +149,7 @@ impl<'a> Experiment<'a> {
         pages: &'a Pages<'a>,
         state: &ThreadState,
         readers: &[Reader],
+        rounds: Rounds,
         time: Duration,
     ) -> Result<std::result::Result<Experiment<'a>, Unfit>> {
         let replica = Replica::start(pages, state)?;
@@ -158,10 +160,12 @@ impl<'a> Experiment<'a> {
             known: FxHashSet::default(),
             holder: FxHashSet::default(),
             round: 0,
+            rounds,
         };
         let deadline = Instant::now() + time;
-        let (mut instructions, mut least) = (0, LEAST);
-        while instructions < MOST && Instant::now() < deadline {
+        let (mut instructions, mut least) = (0, rounds.two());
+        while instructions < rounds.most && (instructions % LEAST != 0 || Instant::now() < deadline)
+        {
             let (before, stack) = experiment.place();
             let place = experiment.program.place(experiment.replica.registers());
             if place.is_some_and(|place| experiment.program.learn(place)) {
@@ -340,7 +344,7 @@ impl<'a> Experiment<'a> {
 
     /// Instructions after which a loop that showed nothing new is certain to repeat.
     pub(crate) fn stretch(&self) -> u64 {
-        LEAST.max(self.round * ROUNDS)
+        self.rounds.one().max(self.round * ROUNDS)
     }
 
     /// Does each round make this transition in the function that holds the loop?

@@ -38,6 +38,17 @@ static void wait_by_yield(void) {
     while (!done) round_of_yield();
 }
 
+static unsigned table[256];
+
+// A round computes for some 50,000 instructions.
+static void wait_and_compute(void) {
+    while (!done)
+        for (unsigned step = 0, place = 1; step < 6000; step++) {
+            place = place * 1664525u + 1013904223u;
+            table[place >> 24] += place;
+        }
+}
+
 static void wait_for_pair(void) {
     while (!done || mood != 1) sched_yield();
 }
@@ -278,6 +289,7 @@ int main(int count, char **arguments) {
     printf("%p %p %p %p\n", (void *)&done, (void *)&mood, (void *)&follows, (void *)&word);
     fflush(stdout);
     if (strcmp(way, "yield") == 0) wait_by_yield();
+    if (strcmp(way, "long") == 0) wait_and_compute();
     if (strcmp(way, "pair") == 0) wait_for_pair();
     if (strcmp(way, "ring") == 0) wait_for_ring();
     if (strcmp(way, "turns") == 0) wait_in_turn();

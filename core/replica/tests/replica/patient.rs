@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use flagfinder_replica::{
-    go_round, Event, Experiment, Halt, Live, Moment, Outcome, Pages, Proof, Ran, Replica, Supposed,
-    Supposition, ThreadState, Unfit, Wanted, Watched, Word, PAGE,
+    go_round, Event, Experiment, Halt, Live, Moment, Outcome, Pages, Proof, Ran, Replica, Rounds,
+    Supposed, Supposition, ThreadState, Unfit, Wanted, Watched, Word, PAGE,
 };
 
 const TIME: Duration = Duration::from_secs(60);
@@ -70,7 +70,8 @@ impl Patient {
     fn beside(&self, values: &[(usize, u64)], others: &[usize]) -> Result<Proof, Unfit> {
         let (live, state) = self.look();
         let pages = Pages::new(&live);
-        let experiment = Experiment::prepare(&pages, &state, &[], TIME).expect("a process")?;
+        let experiment = Experiment::prepare(&pages, &state, &[], Rounds::default(), TIME)
+            .expect("a process")?;
         let word = |at: usize, value| Word {
             address: self.words[at],
             bytes: 4,
@@ -91,7 +92,8 @@ impl Patient {
             let captured = live.capture_with(self.pid(), TIME, Moment::Now, &known);
             let state = captured.expect("stops").state;
             let pages = Pages::new(&live);
-            let looked = Experiment::prepare(&pages, &state, &[], TIME).expect("a process");
+            let looked = Experiment::prepare(&pages, &state, &[], Rounds::default(), TIME)
+                .expect("a process");
             let is_loop = match looked {
                 Ok(_) | Err(Unfit::Halted(Halt::Blocks { .. })) => true,
                 Err(_) => false,
@@ -141,6 +143,29 @@ fn a_word_that_only_changes_what_the_loop_does_does_not_end_it() {
     let patient = Patient::start("yield");
     let proof = patient.with(&[(1, 9)]).expect("it repeats");
     assert_eq!(proof.outcome, Outcome::Returns, "{proof:?}");
+}
+
+#[test]
+fn a_round_that_computes_for_long_is_followed_to_its_end() {
+    let patient = Patient::start("long");
+    let live = Live::open(patient.pid()).expect("readable");
+    let (state, _) = live.capture(patient.pid(), TIME).expect("stops");
+    let pages = Pages::new(&live);
+    let word = Word {
+        address: patient.words[0],
+        bytes: 4,
+        value: 1,
+    };
+    let mut copy = Replica::start(&pages, &state).expect("a process");
+    let deadline = Instant::now() + TIME;
+    let rounds = Rounds::between_looks(&mut copy, word, 1_000_000, deadline).expect("a copy");
+    assert!((40_000..80_000).contains(&rounds.length), "{rounds:?}");
+    let experiment = Experiment::prepare(&pages, &state, &[], rounds, TIME).expect("a process");
+    let proof = experiment
+        .expect("it repeats")
+        .try_word(word, TIME)
+        .expect("a copy");
+    assert_eq!(proof.outcome, Outcome::Leaves, "{proof:?}");
 }
 
 #[test]
