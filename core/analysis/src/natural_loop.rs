@@ -41,6 +41,7 @@ pub fn other_ways(
     read: &ReadCode,
 ) -> FxHashMap<u64, OtherWay> {
     let mut functions: FxHashMap<u64, Option<Function>> = FxHashMap::default();
+    let (jumps, frames) = (indirect_jumps(window, analysis), frames(window, analysis));
     let mut found = FxHashMap::default();
     let mut decided: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
     for exit in analysis.exits.iter().filter(|exit| !exit.ends_scan) {
@@ -51,9 +52,7 @@ pub fn other_ways(
         };
         let function = match functions.entry(start) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                place.insert(Function::follow(start, end, window, analysis, read))
-            }
+            Entry::Vacant(place) => place.insert(Function::follow(start, end, &jumps, read)),
         };
         let Some(function) = function else { continue };
         let way = if returns_the_same(window, exit, other, read) {
@@ -69,13 +68,13 @@ pub fn other_ways(
             Some(OtherWay::Reports)
         } else {
             let dies = |pc| never_returns::never_returns(pc, names, read);
-            let way = function.other_way(exit, other, window, analysis, &dies);
+            let way = function.other_way(exit, other, window, analysis, &frames, &dies);
             let same =
                 || is_called(exit, window, analysis) && function.answers_alike(exit, other, window);
             way.or_else(|| same().then_some(OtherWay::Skips))
         };
         if way == Some(OtherWay::Stays) {
-            let later = function.tested_later(exit, other, window, analysis);
+            let later = function.tested_later(exit, other, window, analysis, &frames);
             decided.insert(pc, later);
         }
         if let Some(way) = way {
@@ -84,6 +83,35 @@ pub fn other_ways(
     }
     later_test::decide(&mut found, decided);
     found
+}
+
+/// Targets of indirect jumps, by the jump's address.
+type Jumps = FxHashMap<u64, FxHashSet<u64>>;
+
+/// Those that the loop was seen to take.
+fn indirect_jumps(window: &Window, analysis: &Analysis) -> Jumps {
+    let mut jumps = Jumps::default();
+    for step in analysis.spin.first_step()..analysis.spin.end {
+        let is_jump = window.code(step).instruction.flow_control() == FlowControl::IndirectBranch;
+        if let Some(next) = window.next_pc(step).filter(|_| is_jump) {
+            jumps.entry(window.pc(step)).or_default().insert(next);
+        }
+    }
+    jumps
+}
+
+/// Addresses of instructions, by the stack pointer.
+type Frames = FxHashMap<u64, FxHashSet<u64>>;
+
+/// Those that the last iterations executed.
+fn frames(window: &Window, analysis: &Analysis) -> Frames {
+    let mut frames = Frames::default();
+    let last = analysis.spin.starts.len().saturating_sub(4);
+    for step in analysis.spin.starts[last]..analysis.spin.end {
+        let frame = frames.entry(window.rsp(step)).or_default();
+        frame.insert(window.pc(step));
+    }
+    frames
 }
 
 /// Does the exit lie in a function that the loop calls?
@@ -110,13 +138,7 @@ struct Function {
 }
 
 impl Function {
-    fn follow(
-        start: u64,
-        end: u64,
-        window: &Window,
-        analysis: &Analysis,
-        read: &ReadCode,
-    ) -> Option<Function> {
+    fn follow(start: u64, end: u64, jumps: &Jumps, read: &ReadCode) -> Option<Function> {
         let mut code = vec![0u8; (end - start) as usize];
         let got = read(start, &mut code);
         code.truncate(got);
@@ -127,15 +149,6 @@ impl Function {
         let mut factory = InstructionInfoFactory::new();
         let mut work = vec![start];
         let inside = |pc: u64| (start..start + got as u64).contains(&pc);
-        // Targets of indirect jumps, as far as they were seen.
-        let mut jumps: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
-        for step in analysis.spin.first_step()..analysis.spin.end {
-            let is_jump =
-                window.code(step).instruction.flow_control() == FlowControl::IndirectBranch;
-            if let Some(next) = window.next_pc(step).filter(|_| is_jump) {
-                jumps.entry(window.pc(step)).or_default().insert(next);
-            }
-        }
         while let Some(pc) = work.pop() {
             if !inside(pc) || !seen.insert(pc) {
                 continue;
@@ -196,6 +209,7 @@ impl Function {
         other: u64,
         window: &Window,
         analysis: &Analysis,
+        frames: &Frames,
         dies: &dyn Fn(u64) -> bool,
     ) -> Option<OtherWay> {
         let rsp = window.rsp(exit.step);
@@ -203,7 +217,7 @@ impl Function {
         if !own(&other) || rsp == 0 {
             return None;
         }
-        let executed = self.executed(rsp, window, analysis);
+        let executed = self.executed(rsp, frames);
         let holds_all = |l: &&Loop| executed.iter().all(|node| l.contains(*node));
         let around = self.loops.all().iter().filter(holds_all);
         let Some(innermost) = around.max_by_key(|l| l.depth) else {
@@ -232,12 +246,13 @@ impl Function {
         other: u64,
         window: &Window,
         analysis: &Analysis,
+        frames: &Frames,
     ) -> Vec<u64> {
         let own = |pc: &u64| (self.start..self.end).contains(pc);
         if !own(&other) {
             return Vec::new();
         }
-        let executed = self.executed(window.rsp(exit.step), window, analysis);
+        let executed = self.executed(window.rsp(exit.step), frames);
         let mut left: Resources = 0;
         let mut joins = FxHashSet::default();
         let mut seen = FxHashSet::default();
@@ -263,16 +278,11 @@ impl Function {
         later_test::tests(window, join..later.end, rsp, left, &exits)
     }
 
-    /// What the last iterations executed in the frame.
-    fn executed(&self, rsp: u64, window: &Window, analysis: &Analysis) -> FxHashSet<u32> {
-        let last = analysis.spin.starts.len().saturating_sub(4);
-        let steps = analysis.spin.starts[last]..analysis.spin.end;
-        steps
-            .filter(|&step| window.rsp(step) == rsp)
-            .map(|step| window.pc(step))
-            .filter(|pc| (self.start..self.end).contains(pc))
-            .map(|pc| (pc - self.start) as u32)
-            .collect()
+    /// What the last iterations executed of this function in the frame.
+    fn executed(&self, rsp: u64, frames: &Frames) -> FxHashSet<u32> {
+        let all = frames.get(&rsp).into_iter().flatten();
+        let own = all.filter(|pc| (self.start..self.end).contains(*pc));
+        own.map(|pc| (pc - self.start) as u32).collect()
     }
 
     /// In a function that the loop calls: does the way from `other` lead nowhere but back to what

@@ -2,8 +2,8 @@
 //! Calls of a copy that ask for a lock without waiting: one on a file, or a name that only one
 //! process can give.
 //!
-//! Only a refusal is an answer: it changes nothing, and the kernel tells us where it would refuse.
-//! Where the process would get the lock, the copy halts.
+//! A refusal changes nothing, and the kernel tells us where it would refuse. A lock to read keeps no
+//! other reader out. Where the process would get any other lock, the copy halts.
 
 use std::fs::{self, File};
 use std::io::Result;
@@ -86,15 +86,20 @@ impl Replica<'_> {
         let Some(file) = self.file(a[0] as i32) else {
             return Ok(None);
         };
-        if i32::from(lock.l_type) == libc::F_UNLCK {
-            return Ok(None);
-        }
+        // What only reads keeps no other reader out, and gives back what it took.
+        let only_reads = match i32::from(lock.l_type) {
+            libc::F_UNLCK => return Ok(Some(Answer::Result(0))),
+            kind => kind == libc::F_RDLCK,
+        };
         // SAFETY: our own descriptor; the kernel fills a structure of ours.
         let asked = unsafe { libc::fcntl(file.as_raw_fd(), ask, &mut lock) };
         let refuses = asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK;
         // A process's own locks do not keep it out.
         let is_own = ask == libc::F_GETLK && lock.l_pid == pid as i32;
-        Ok((refuses && !is_own).then(|| error(libc::EAGAIN)))
+        Ok(match refuses && !is_own {
+            true => Some(error(libc::EAGAIN)),
+            false => only_reads.then_some(Answer::Result(0)),
+        })
     }
 
     fn is_there(&mut self, base: u64, path: u64) -> Result<bool> {
