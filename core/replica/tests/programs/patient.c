@@ -152,6 +152,17 @@ static void wait_by_open(void) {
     }
 }
 
+// Others may read meanwhile.
+static void wait_by_lock(void) {
+    FILE *file = tmpfile();
+    while (!done) {
+        struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+        const int got = fcntl(fileno(file), F_SETLK, &lock);
+        lock.l_type = F_UNLCK;
+        if (got != 0 || fcntl(fileno(file), F_SETLK, &lock) != 0) *(volatile int *)48 = 1;
+    }
+}
+
 // A child that goes on, and one that there is not.
 static void wait_by_child(void) {
     const pid_t child = fork();
@@ -303,6 +314,7 @@ int main(int count, char **arguments) {
     if (strcmp(way, "futex") == 0) wait_by_futex();
     if (strcmp(way, "path") == 0) wait_by_path();
     if (strcmp(way, "open") == 0) wait_by_open();
+    if (strcmp(way, "locks") == 0) wait_by_lock();
     if (strcmp(way, "gives") == 0) wait_by_giving_back();
     if (strcmp(way, "child") == 0) wait_by_child();
     if (strcmp(way, "zombie") == 0) wait_beside_zombie();

@@ -228,7 +228,7 @@ fn the_index_that_the_thread_moves_itself_is_told() {
 #[test]
 fn what_changes_nothing_is_answered() {
     for way in [
-        "sleep", "clock", "poll", "read", "futex", "path", "open", "gives", "child",
+        "sleep", "clock", "poll", "read", "futex", "path", "open", "locks", "gives", "child",
     ] {
         let patient = Patient::start(way);
         assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves, "{way}");
