@@ -90,7 +90,7 @@ def _processes(mebibytes: int) -> dict[str, Callable[[Path], AbstractContextMana
         "C, busy": _spinning("busy"),
         **{
             f"C, {count:,} instructions a round": _spinning(str(count // 8))
-            for count in (10_000, 100_000, 1_000_000)
+            for count in (10_000, 100_000, 250_000, 1_000_000)
         },
         "Python, 1 thread": _spinning("/usr/bin/python3", "-c", _PYTHON),
         "C, 500 threads": _spinning("yield", "499"),

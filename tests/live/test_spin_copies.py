@@ -62,6 +62,22 @@ def test_a_copy_is_believed_where_it_does_what_its_thread_does(
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("process", ["computes"], indirect=True)
+def test_rounds_that_compute_for_long_are_followed_to_their_end(
+    process: subprocess.Popen[bytes],
+) -> None:
+    thread = first_thread(process)
+    flag = thread["flags"][0]
+    assert (thread["via"], flag["symbol"]) == ("replica", "never"), thread["via_reason"]
+    assert flag["proof"]["outcome"] == "leaves", thread["explain"]
+    for value, code, outcome in (("1", 0, "leaves"), ("0", 1, "returns")):
+        word = ("--address", flag["address"]["spin"], "--size", "4", "--value", value)
+        ran = flagfinder("poke", "--json", str(process.pid), "--dry-run", *word, timeout=90)
+        assert ran.returncode == code, ran.stderr
+        assert json.loads(ran.stdout)["proof"]["outcome"] == outcome
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("process", ["alone"], indirect=True)
 def test_in_place_no_copy_is_looked_at(process: subprocess.Popen[bytes]) -> None:
     stepped = first_thread(process, "--in-place")

@@ -98,7 +98,7 @@ impl Replica<'_> {
         let is_own = ask == libc::F_GETLK && lock.l_pid == pid as i32;
         Ok(match refuses && !is_own {
             true => Some(error(libc::EAGAIN)),
-            false => only_reads.then_some(Answer::Result(0)),
+            false => (only_reads && asked == 0).then_some(Answer::Result(0)),
         })
     }
 

@@ -35,6 +35,17 @@ static void wait_beside_another(void)
         sched_yield();
 }
 
+/* Each round computes for some 100,000 instructions. */
+static void wait_and_compute(void)
+{
+    static unsigned table[256];
+    while (!never)
+        for (unsigned step = 0, place = 1; step < 12000; step++) {
+            place = place * 1664525u + 1013904223u;
+            table[place >> 24] += place;
+        }
+}
+
 /* A copy is not told how its thread is scheduled. */
 static void wait_and_ask(void)
 {
@@ -67,6 +78,8 @@ int main(int count, char **arguments)
         wait_alone();
     if (strcmp(way, "moved") == 0)
         wait_beside_another();
+    if (strcmp(way, "computes") == 0)
+        wait_and_compute();
     if (strcmp(way, "asks") == 0)
         wait_and_ask();
     if (strcmp(way, "switches") == 0)
