@@ -311,9 +311,9 @@ impl<'w> Slicer<'w> {
                 continue;
             }
             self.loads(step, address_only, &mut sources);
+            let own_round = self.spin.starts[self.spin.round_of(step)];
             let mut follow = |from: u32, address_only: bool| {
-                let earlier = from >= self.spin.first_step()
-                    && self.spin.round_of(from) != self.spin.round_of(step);
+                let earlier = (self.spin.first_step()..own_round).contains(&from);
                 // A counter's start lies before the bound if a round begins behind its step.
                 let is_near = from >= bound || window.code_index(from) == window.code_index(step);
                 if of_exit && !address_only && earlier && is_near && self.changes(from) {
