@@ -131,7 +131,8 @@ pub fn look_at_copy_of(
             Ok((of_several(report(&round.window)), fit))
         }
     };
-    Ok(Finding::of_copy(seen, steps, &original))
+    let held = original.held().collect();
+    Ok(Finding::of_copy(seen, steps, original.places.held, held))
 }
 
 /// Sockets of which the loop takes data. A loop that waits for one of several takes none, however

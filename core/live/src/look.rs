@@ -17,7 +17,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::memory::{refused, Memory, NamedMemory};
-use crate::original::Original;
 use crate::report::Via;
 
 /// Wall time for stepping one thread; mostly its own sleep.
@@ -59,7 +58,8 @@ impl Finding {
     pub fn of_copy(
         seen: Result<(Report, String), Unlike>,
         steps: u32,
-        original: &Original,
+        pause: Duration,
+        held: Vec<u64>,
     ) -> Finding {
         let (report, why, unlike) = match seen {
             Ok((report, why)) => (Some(report), why, None),
@@ -74,11 +74,11 @@ impl Finding {
             within_poll: report
                 .as_ref()
                 .map_or_else(Vec::new, |report| report.within_poll.clone()),
-            held: original.held().collect(),
+            held,
             report,
             window: None,
             steps: steps.into(),
-            pause_ms: milliseconds(original.places.held),
+            pause_ms: milliseconds(pause),
             ended: String::new(),
             via: Via::Replica,
             via_reason: why,

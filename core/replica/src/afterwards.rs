@@ -17,8 +17,9 @@ use std::time::Instant;
 use flagfinder_step::registers::load;
 use rustc_hash::FxHashSet;
 
-use crate::experiment::{Experiment, Outcome, Proof, Word, LEAST};
+use crate::experiment::{Experiment, Outcome, Proof, Word};
 use crate::replica::{Event, Replica};
+use crate::rounds::LEAST;
 
 /// How many instructions behind the loop are looked at until the copy repeats something there.
 const SETTLES: u64 = 6_000;

@@ -24,7 +24,7 @@ use crate::answer::Halt;
 use crate::pages::Pages;
 use crate::program::{Program, Way};
 use crate::replica::{Event, Replica};
-use crate::rounds::Rounds;
+use crate::rounds::{Rounds, LEAST};
 use crate::source::ThreadState;
 
 /// A word and the value to try in it.
@@ -91,8 +91,6 @@ pub struct Proof {
     pub moves: Vec<u64>,
 }
 
-/// Least instructions of a baseline.
-pub(crate) const LEAST: u64 = 300;
 /// A baseline is so many times as long as its part that showed something new.
 const ROUNDS: u64 = 3;
 /// A baseline after which a copy leaves the loop unchanged is made so many times as long.

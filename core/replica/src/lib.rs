@@ -20,6 +20,7 @@ mod afterwards;
 mod ahead;
 mod answer;
 mod asked;
+mod between_looks;
 mod calls;
 mod child;
 mod clock;

@@ -4,18 +4,12 @@
 //! A copy that computes within a round repeats an inner loop for long, and shows nothing new
 //! meanwhile. Only who knows how long a round is can tell that from the end of the baseline.
 
-use std::io::Result;
-use std::time::Instant;
-
-use crate::experiment::{Word, LEAST};
-use crate::replica::{Event, Replica};
-
+/// Least instructions of a baseline.
+pub(crate) const LEAST: u64 = 300;
 /// Instructions within which nearly every loop repeats.
 const USUAL: u64 = 60_000;
 /// A round is taken to be longer than the average by up to a fourth.
 const LONGER: (u64, u64) = (5, 4);
-/// Looks at a word between which the longest way is taken for a round.
-const LOOKS: usize = 6;
 
 /// What is known of the loop that an experiment is made with.
 #[derive(Clone, Copy, Debug)]
@@ -43,32 +37,6 @@ impl Rounds {
             length: instructions / (iterations + 1),
             most: USUAL.max(instructions * 2),
         }
-    }
-
-    /// Those of a loop that looks at the word: the copy goes on for at most so many instructions,
-    /// and until `deadline`.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn between_looks(
-        replica: &mut Replica,
-        word: Word,
-        most: u64,
-        deadline: Instant,
-    ) -> Result<Rounds> {
-        let (mut looks, mut last, mut length) = (0, None, 0);
-        for made in 0..most {
-            if replica.touches(&[word])? {
-                looks += 1;
-                length = length.max(last.map_or(0, |last| made - last));
-                last = Some(made);
-            }
-            let is_over = made % LEAST == 0 && Instant::now() >= deadline;
-            if looks == LOOKS || is_over || matches!(replica.step()?, Event::Halt(_)) {
-                break;
-            }
-        }
-        Ok(Rounds { length, most })
     }
 
     /// Do several of them take longer than the usual baseline?
