@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: MIT
-//! Threads that serve a virtual machine: HotSpot's compilers, timers and collectors wait for work
-//! in loops of their own, with a time limit.
+//! Threads that serve a virtual machine or an allocator: HotSpot's compilers, timers and collectors
+//! wait for work in loops of their own, with a time limit.
 //!
 //! In: a thread's report. Out: without a flag, if HotSpot's own code reads that and the thread
 //! looks seldom. What a program of Java polls is read by the code that was made from it. Where
-//! HotSpot itself waits for the program (for all threads to stand still), it looks often.
+//! HotSpot itself waits for the program (for all threads to stand still), it looks often. Nor has a
+//! thread a flag that looks seldom beside one which is busy and makes progress, if its word is not
+//! sure and nobody is known to owe it: jemalloc's background thread clears what is left over.
 
 use serde_json::{json, Value};
 
 use crate::pick::HOT;
 use crate::report::ThreadReport;
-use crate::sure::text;
+use crate::sure::{score, text};
 use crate::why::HOTSPOT;
 
 /// A thread that sleeps so many times a second looks often.
 const OFTEN: f64 = 100.0;
+/// A thread that wants so little of a processor is idle nearly all the time.
+const IDLE: f64 = 0.02;
+/// A word with no higher score is not sure.
+const UNSURE: f64 = 0.5;
 
 /// If it is such a thread, it then has no flag.
 pub(crate) fn leave(thread: &mut ThreadReport) {
@@ -25,6 +31,34 @@ pub(crate) fn leave(thread: &mut ThreadReport) {
     }
     let name = text(&first["name"]);
     thread.reason = format!("it serves the virtual machine, and polls {name} until it has work");
+    has_none(thread);
+}
+
+/// The same for all threads of a process of which one is busy and makes progress.
+pub(crate) fn leave_idle(threads: &mut [ThreadReport]) {
+    let gets_on = |thread: &ThreadReport| thread.gets_on && thread.wants >= HOT;
+    if !threads.iter().any(gets_on) {
+        return;
+    }
+    for thread in threads.iter_mut().filter(|thread| thread.has_flag()) {
+        let first = &thread.flags[0];
+        let is_owed = first["owed"]
+            .as_array()
+            .is_some_and(|owed| !owed.is_empty());
+        let is_idle = thread.wants < IDLE && thread.sleeps_per_second < OFTEN;
+        if !is_idle || is_owed || score(first) > UNSURE {
+            continue;
+        }
+        let name = text(&first["name"]);
+        thread.reason = format!(
+            "it sleeps nearly all the time, beside a thread that makes progress; it may poll \
+             {name}, which nobody is known to owe"
+        );
+        has_none(thread);
+    }
+}
+
+fn has_none(thread: &mut ThreadReport) {
     thread.verdict = Some("no-flag".into());
     thread.serves = true;
     if let (Value::Array(considered), Value::Array(flags)) =
@@ -52,6 +86,33 @@ mod tests {
         };
         leave(&mut thread);
         thread
+    }
+
+    #[test]
+    fn an_unsure_word_of_an_idle_thread_is_no_flag_beside_progress() {
+        let housekeeping = |confidence: f64, wants: f64, owed: Value| ThreadReport {
+            flags: json!([{ "name": "word", "confidence": confidence, "owed": owed }]),
+            sleeps_per_second: 5.0,
+            wants,
+            ..ThreadReport::blank(1, Class::RepeatedYield)
+        };
+        let busy = |gets_on| ThreadReport {
+            gets_on,
+            wants: 0.9,
+            ..ThreadReport::blank(2, Class::LongRunning)
+        };
+        let has_flag = |thread, gets_on| {
+            let mut threads = [thread, busy(gets_on)];
+            leave_idle(&mut threads);
+            threads[0].has_flag()
+        };
+        let nobody = || json!([]);
+        assert!(!has_flag(housekeeping(0.5, 0.003, nobody()), true));
+        assert!(has_flag(housekeeping(0.5, 0.003, nobody()), false));
+        assert!(has_flag(housekeeping(0.8, 0.003, nobody()), true));
+        assert!(has_flag(housekeeping(0.5, 0.4, nobody()), true));
+        let owed = json!([{ "tid": 2, "known": "by-code" }]);
+        assert!(has_flag(housekeeping(0.5, 0.003, owed), true));
     }
 
     #[test]

@@ -219,6 +219,7 @@ fn describe(choice: &Choice, describer: &mut Describer, report: &mut SpinReport)
 /// something and were not looked at.
 fn arrange(report: &mut SpinReport, left_out: usize) {
     report.threads.iter_mut().for_each(service::leave);
+    service::leave_idle(&mut report.threads);
     order::sort(&mut report.threads);
     let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
     let fixed = report.threads.iter().take_while(|t| tells(t)).count();
