@@ -23,8 +23,8 @@ use crate::report::Via;
 pub const WALL: Duration = Duration::from_millis(2000);
 /// A copy that has made so many instructions has shown enough, if it has shown a few iterations.
 pub const MANY: u32 = 200_000;
-/// Instructions of a copy, at most; of one, for its window has about 90 bytes for each. Rounds of a
-/// million are seen thereby.
+/// Instructions of a copy, at most: its window takes memory for each. Threads that are looked at
+/// together share them. A few rounds of a million instructions fit.
 pub const MOST: u32 = 3_000_000;
 
 #[derive(Serialize)]

@@ -6,7 +6,7 @@
 //! looks seldom. What a program of Java polls is read by the code that was made from it. Where
 //! HotSpot itself waits for the program (for all threads to stand still), it looks often. Nor has a
 //! thread a flag that looks seldom beside one which is busy and makes progress, if its word is not
-//! sure and nobody is known to owe it: jemalloc's background thread clears what is left over.
+//! sure and nobody is known to owe it: jemalloc's background thread gives back unused pages.
 
 use serde_json::{json, Value};
 

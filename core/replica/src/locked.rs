@@ -2,8 +2,8 @@
 //! Calls of a copy that ask for a lock without waiting: one on a file, or a name that only one
 //! process can give.
 //!
-//! A refusal changes nothing, and the kernel tells us where it would refuse. A lock to read keeps no
-//! other reader out. Where the process would get any other lock, the copy halts.
+//! A refusal changes nothing, and the kernel tells us where it would refuse. A lock to read keeps
+//! no other reader out. Where the process would get any other lock, the copy halts.
 
 use std::fs::{self, File};
 use std::io::Result;
@@ -86,7 +86,7 @@ impl Replica<'_> {
         let Some(file) = self.file(a[0] as i32) else {
             return Ok(None);
         };
-        // What only reads keeps no other reader out, and gives back what it took.
+        // A reader gives its lock back in each round.
         let only_reads = match i32::from(lock.l_type) {
             libc::F_UNLCK => return Ok(Some(Answer::Result(0))),
             kind => kind == libc::F_RDLCK,

@@ -82,6 +82,13 @@ impl Patient {
         Ok(experiment.try_words(&words, &others, TIME).expect("a copy"))
     }
 
+    /// The thread wherever it is. Its pages may be of other moments.
+    fn now(&self) -> (Live, ThreadState) {
+        let live = Live::open(self.pid()).expect("readable");
+        let (state, _) = live.capture(self.pid(), TIME).expect("stops");
+        (live, state)
+    }
+
     /// The thread in its loop: right after its line it may still be in the call that printed it.
     /// Pages that a copy of it used before are of the moment of the registers, so that nothing the
     /// program wrote since is among them.
@@ -148,8 +155,7 @@ fn a_word_that_only_changes_what_the_loop_does_does_not_end_it() {
 #[test]
 fn a_round_that_computes_for_long_is_followed_to_its_end() {
     let patient = Patient::start("long");
-    let live = Live::open(patient.pid()).expect("readable");
-    let (state, _) = live.capture(patient.pid(), TIME).expect("stops");
+    let (live, state) = patient.now();
     let pages = Pages::new(&live);
     let word = Word {
         address: patient.words[0],
@@ -472,8 +478,7 @@ fn a_copy_that_computes_for_ever_is_stopped_in_time() {
 #[test]
 fn the_processor_watches_four_words_and_no_more() {
     let patient = Patient::start("reads");
-    let live = Live::open(patient.pid()).expect("readable");
-    let (state, _) = live.capture(patient.pid(), TIME).expect("stops");
+    let (live, state) = patient.now();
     let pages = Pages::new(&live);
     let mut copy = Replica::start(&pages, &state).expect("a process");
     let word = patient.words[0];
