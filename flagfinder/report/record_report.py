@@ -18,7 +18,7 @@ _ENDINGS = {
     "printed": "the program printed {text!r}, recording ended",
     "marked": "the mark {text!r} ended the recording",
     "interrupted": "interrupted, the trace is kept",
-    "write-failed": "the trace could not be written any further, the program ran on",
+    "write-failed": "the trace could not be written any further; {fate}",
 }
 # What a program dies of when a tracer misleads it.
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE)
@@ -81,9 +81,15 @@ def _ending(recording: Recording) -> str:
         )
         return f"{who}, recording ended"
     if recording.ended in _ENDINGS:
-        return _ENDINGS[recording.ended].format(text=recording.ended_by)
+        return _ENDINGS[recording.ended].format(text=recording.ended_by, fate=_fate(recording))
+    return _fate(recording)
+
+
+def _fate(recording: Recording) -> str:
     if recording.signal_name is not None:
         return f"the program was killed by {recording.signal_name}"
+    if recording.status is None:
+        return "the program runs on"
     return f"the program exited with {recording.status}"
 
 

@@ -50,7 +50,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Records until the target ends, one of the options says so, or the listener does.
 ///
 /// Errors: nothing could be started, or the target ended before its tracer began.
-/// A full disk is no error: the outcome says `EndReason::WriteFailed`.
+/// A full disk is no error: the target goes on until it ends or an option ends it, and the outcome
+/// says `EndReason::WriteFailed`.
 pub fn record(options: &RecordOptions, listener: &mut dyn Listener) -> Result<Outcome> {
     let signals = Signals::catch().ok_or_else(|| {
         Failure::usage(
@@ -102,6 +103,7 @@ pub fn record(options: &RecordOptions, listener: &mut dyn Listener) -> Result<Ou
         starved: None,
         asked: None,
         ended_before: BTreeSet::new(),
+        unwritten: None,
         end: End::default(),
     };
     std::thread::scope(|scope| {
@@ -138,7 +140,16 @@ struct Session<'a> {
     asked: Option<Instant>,
     /// Children that had ended before anything was killed.
     ended_before: BTreeSet<u32>,
+    /// Where the trace ends because nothing more could be written. From then on only the target is
+    /// watched over: it ends, or is left, as asked.
+    unwritten: Option<Unwritten>,
     end: End,
+}
+
+#[derive(Clone, Copy)]
+struct Unwritten {
+    ts: u64,
+    elapsed: Duration,
 }
 
 impl Session<'_> {
@@ -154,6 +165,7 @@ impl Session<'_> {
                 self.end.reason = EndReason::TargetEnded;
                 return Ok(());
             }
+            self.note_failure();
             if let Some(reason) = self.reason_to_stop() {
                 self.end.reason = reason;
                 return Ok(());
@@ -169,9 +181,11 @@ impl Session<'_> {
                 self.end.reason = EndReason::Marked;
                 return Ok(());
             }
-            self.drain
-                .save_slow(&mut saver, clock::monotonic(), SAVE_AFTER_NS);
-            self.collect_ended()?;
+            if !self.drain.stop.load(Ordering::Acquire) {
+                self.drain
+                    .save_slow(&mut saver, clock::monotonic(), SAVE_AFTER_NS);
+                self.collect_ended()?;
+            }
             let looks = self.spin.as_mut().zip(self.drain.full.as_ref());
             let spinning = looks
                 .map(|(spin, full)| spin.look(self.drain.pool, full))
@@ -230,10 +244,35 @@ impl Session<'_> {
         }
     }
 
-    fn reason_to_stop(&mut self) -> Option<EndReason> {
-        if lock(self.drain.sink).failure.is_some() {
-            return Some(EndReason::WriteFailed);
+    /// Once nothing more can be written, the tracers are told to stop, unless what they write
+    /// tells whether a thread spins, which is to end the target.
+    fn note_failure(&mut self) {
+        if self.unwritten.is_some() {
+            return;
         }
+        let starved = self.starved.is_some_and(|since| since.elapsed() > STARVED);
+        if starved {
+            // They wait, and would wait for ever. Nothing is left that tells of a loop.
+            self.spin = None;
+            let text = "more threads than the buffers in shared memory can serve: the recording ends here, the target goes on";
+            lock(self.drain.sink).note(Note {
+                level: NoteLevel::Lost,
+                text: text.into(),
+            });
+        } else if lock(self.drain.sink).failure.is_none() {
+            return;
+        }
+        self.unwritten = Some(Unwritten {
+            ts: clock::monotonic(),
+            elapsed: self.started.elapsed(),
+        });
+        if self.spin.is_none() {
+            self.drain.pool.close();
+            self.drain.stop.store(true, Ordering::Release);
+        }
+    }
+
+    fn reason_to_stop(&mut self) -> Option<EndReason> {
         if self
             .options
             .stop_after
@@ -243,14 +282,6 @@ impl Session<'_> {
         }
         if self.printed.as_ref().is_some_and(Printed::is_seen) {
             return Some(EndReason::Printed);
-        }
-        if self.starved.is_some_and(|since| since.elapsed() > STARVED) {
-            let text = "more threads than the buffers in shared memory can serve: the recording ends here, the target goes on";
-            lock(self.drain.sink).note(Note {
-                level: NoteLevel::Lost,
-                text: text.into(),
-            });
-            return Some(EndReason::WriteFailed);
         }
         if let Some(number) = self.signals.take_forward() {
             self.target.signal(number);
@@ -281,7 +312,9 @@ impl Session<'_> {
     fn progress(&self) -> Progress {
         let sink = lock(self.drain.sink);
         Progress {
-            elapsed: self.started.elapsed(),
+            elapsed: self
+                .unwritten
+                .map_or_else(|| self.started.elapsed(), |unwritten| unwritten.elapsed),
             flow_bytes: sink.flow_bytes,
             values_bytes: sink.values_bytes,
             stored_bytes: sink.stored_bytes(),
@@ -298,15 +331,14 @@ impl Session<'_> {
         let ended = self.drain.family.ended().into_iter();
         self.ended_before = ended.filter(|&pid| pid != main).collect();
         let stopped_early = self.target.exit().is_none() || self.children_run();
-        let failed = self.end.reason == EndReason::WriteFailed;
-        if stopped_early && !failed {
+        if stopped_early && self.unwritten.is_none() {
             let running = self.drain.family.running();
             self.observer.look(&running, true, self.drain.sink);
             if self.end.reason != EndReason::Interrupted {
                 self.end.code = listener.ending(&running, &self.end.spinning_threads);
             }
         }
-        if stopped_early && self.options.then == Then::Kill && !failed {
+        if stopped_early && self.options.then == Then::Kill {
             self.kill();
         }
         // Also for processes that are not known.
@@ -317,9 +349,11 @@ impl Session<'_> {
     fn finish(mut self) -> Result<Outcome> {
         self.drain.work(Duty::Flow)?;
         self.drain.collect(false, |_| true)?;
-        let last_words = self.last_words();
-        if self.end.reason == EndReason::WriteFailed && self.target.exit().is_none() {
-            self.sit_out();
+        let mut last_words = self.last_words();
+        if let Some(unwritten) = self.unwritten {
+            last_words.extend(self.why_it_ended());
+            self.end.ts = unwritten.ts;
+            self.end.reason = EndReason::WriteFailed;
         }
         self.close(last_words)
     }
@@ -367,18 +401,21 @@ impl Session<'_> {
         notes
     }
 
-    /// The recording is over but the target is not to be disturbed: wait for it, so
-    /// that its exit status can still be returned.
-    fn sit_out(&mut self) {
-        while self.target.exit().is_none() {
-            self.target.wait(LOOK);
-            if let Some(number) = self.signals.take_forward() {
-                self.target.signal(number);
-            }
-            if self.signals.received() > 1 {
-                return;
-            }
-        }
+    /// Why the target was not waited for any longer, although the trace ends before.
+    fn why_it_ended(&self) -> Option<Note> {
+        let why = match self.end.reason {
+            EndReason::Spinning => "a thread spun",
+            EndReason::Limit => "the time was over",
+            EndReason::Printed => "the text was printed",
+            EndReason::Marked => "a mark asked for it",
+            EndReason::Interrupted => "it was interrupted",
+            EndReason::TargetEnded | EndReason::WriteFailed => return None,
+        };
+        let text = format!("what came after the trace's end is not in it: {why}");
+        Some(Note {
+            level: NoteLevel::Warning,
+            text,
+        })
     }
 
     fn close(mut self, mut last_words: Vec<Note>) -> Result<Outcome> {

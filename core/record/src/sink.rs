@@ -20,6 +20,9 @@ use crate::options::Last;
 /// Removed sections are reclaimed once they make up this part of the file: then copying the rest
 /// costs less than writing it did.
 const RECLAIM_BYTES: u64 = 16 << 20;
+/// So much META that came after the failure is kept: what the flow in the file needs came before the
+/// rest.
+const RESCUED_BYTES: u64 = 16 << 20;
 /// How many sections may be dropped so that META and END fit on a full disk.
 const SACRIFICE: usize = 256;
 
@@ -64,6 +67,7 @@ pub struct Sink {
     pub notes: Vec<Note>,
     /// META that came after the failure.
     rescued: Vec<EncodedSection>,
+    rescued_bytes: u64,
     /// Set by the first write that failed; nothing is appended after it.
     pub failure: Option<Failure>,
 }
@@ -86,6 +90,7 @@ impl Sink {
             threads: BTreeSet::new(),
             notes: Vec::new(),
             rescued: Vec::new(),
+            rescued_bytes: 0,
             failure: None,
         })
     }
@@ -95,22 +100,13 @@ impl Sink {
     }
 
     pub fn append(&mut self, section: &EncodedSection) {
-        let kind = section.header.section_kind();
-        match kind {
-            Some(SectionKind::Flow) => {
-                let header = &section.header;
-                self.flow_bytes += header.raw_bytes;
-                self.threads
-                    .insert((header.pid, header.image_ts, header.tid));
-            }
-            Some(SectionKind::Values) => self.values_bytes += section.header.raw_bytes,
-            _ => {}
-        }
+        let header = &section.header;
+        let kind = header.section_kind();
         if self.failure.is_none() {
             let offset = self.writer.bytes();
             match self.writer.append(section) {
                 Ok(()) => {
-                    let header = &section.header;
+                    self.count(header);
                     let kind = kind.unwrap_or(SectionKind::Note);
                     return self.keep(kind, header.pid, offset, age(header));
                 }
@@ -118,11 +114,25 @@ impl Sink {
             }
         }
         // Without descriptions of its blocks the flow in the file is worth nothing.
-        if kind == Some(SectionKind::Meta) {
+        let is_meta = kind == Some(SectionKind::Meta);
+        if is_meta && self.rescued_bytes < RESCUED_BYTES {
+            self.rescued_bytes += header.stored_bytes;
             self.rescued.push(section.clone());
         } else {
             // Workers write side by side: what came later may be in the file already.
             self.dropped_sections += 1;
+        }
+    }
+
+    fn count(&mut self, header: &SectionHeader) {
+        match header.section_kind() {
+            Some(SectionKind::Flow) => {
+                self.flow_bytes += header.raw_bytes;
+                self.threads
+                    .insert((header.pid, header.image_ts, header.tid));
+            }
+            Some(SectionKind::Values) => self.values_bytes += header.raw_bytes,
+            _ => {}
         }
     }
 

@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flagfinder_record::{
     record, Last, Outcome, RecordOptions, TargetExit, Then, TracerCommand, POOL_PLACEHOLDER,
 };
-use flagfinder_trace::{EndReason, Flow, Level, NoteLevel, Trace};
+use flagfinder_trace::{EndReason, Flow, Level, Note, NoteLevel, Trace};
 
 /// Recordings catch signals, so a process makes one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -175,38 +175,85 @@ fn the_flight_recorder_keeps_the_newest_flow() {
     assert!(trace.is_complete());
 }
 
-#[test]
-fn a_full_disk_ends_the_recording_but_not_the_target() {
-    let _alone = alone();
-    let options = options("full.trace", "flood", 1_000_000_000);
+/// Records on a disk that is full from the first report on: the pool's file is there by then.
+/// `marked`: whether a mark asks for the end after so long.
+fn run_on_full_disk(options: &RecordOptions, bytes: u64, marked: Option<Duration>) -> Outcome {
     let unlimited = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
     let limited = libc::rlimit {
-        rlim_cur: 512 << 10,
+        rlim_cur: bytes,
         ..unlimited
     };
-    // Only from the first report on: the pool's file is there by then.
-    let outcome = record(&options, &mut |_| {
+    let began = Instant::now();
+    let outcome = record(options, &mut |_| {
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limited) };
-        ControlFlow::Continue(())
+        match marked.is_some_and(|after| began.elapsed() > after) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     });
     unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &unlimited) };
     let outcome = outcome.unwrap();
     assert_eq!(outcome.end.reason, EndReason::WriteFailed);
-    // 9: the stand-in noticed that nobody takes its chunks any more.
-    assert_eq!(outcome.target, TargetExit::Exited(9));
-    assert!(outcome
-        .notes
-        .iter()
-        .any(|note| note.level == flagfinder_trace::NoteLevel::Lost));
+    let lost = |note: &Note| note.level == NoteLevel::Lost;
+    assert!(outcome.notes.iter().any(lost), "{:?}", outcome.notes);
     let trace = Trace::open(&options.output).unwrap();
     assert!(trace.is_complete() && trace.notes() == outcome.notes);
     assert_eq!(trace.end().unwrap().reason, EndReason::WriteFailed);
+    outcome
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_but_not_the_target() {
+    let _alone = alone();
+    let options = options("full.trace", "flood", 1_000_000_000);
+    let outcome = run_on_full_disk(&options, 512 << 10, None);
+    // 9: the stand-in noticed that nobody takes its chunks any more.
+    assert_eq!(outcome.target, TargetExit::Exited(9));
+    let trace = Trace::open(&options.output).unwrap();
     assert_eq!(trace.processes()[0].blocks().len(), 8);
     assert!(trace.processes()[0].threads()[0].flow().count() > 100_000);
     assert_eq!(flagfinder_trace::check(&trace).unwrap(), []);
+}
+
+/// The program would go on for a minute: `ulimit -t` does not end one that sleeps.
+#[test]
+fn a_full_disk_leaves_every_end_as_it_was_asked_for() {
+    let _alone = alone();
+    let name = "full-ends.trace";
+    let mut limited = options(name, "slow", 0);
+    limited.stop_after = Some(Duration::from_secs(3));
+    let mut spinning = options(name, "slow", 0);
+    spinning.stop_when_spinning = Some(Duration::from_secs(2));
+    let marked = options(name, "slow", 0);
+    let mut printed = options(name, "slow", 0);
+    printed.until = Some(b"the text".to_vec());
+    let said = printed.tracer.argv[2].to_str().unwrap();
+    printed.tracer.argv[2] = format!("(sleep 3; echo the text) & {said}").into();
+    let after = Some(Duration::from_secs(3));
+    for (mut options, mark, why) in [
+        (limited, None, "the time was over"),
+        (spinning, None, "a thread spun"),
+        (marked, after, "a mark asked for it"),
+        (printed, None, "the text was printed"),
+    ] {
+        for then in [Then::Kill, Then::Leave] {
+            options.then = then;
+            let outcome = run_on_full_disk(&options, 2048, mark);
+            let pid = outcome.pid as i32;
+            let runs = unsafe { libc::kill(pid, 0) } == 0;
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            let (expected, left) = match then {
+                Then::Kill => (TargetExit::Signaled(libc::SIGKILL), false),
+                Then::Leave => (TargetExit::Running, true),
+            };
+            assert_eq!((outcome.target, runs), (expected, left), "{why}");
+            let told = |note: &Note| note.text.ends_with(why);
+            assert!(outcome.notes.iter().any(told), "{:?}", outcome.notes);
+        }
+    }
 }
 
 #[test]
