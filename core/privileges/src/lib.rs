@@ -2,7 +2,7 @@
 //! What this process may do: its capabilities, whether they count, and how one command gets those
 //! that it lacks.
 //!
-//! In: /proc/self. Out: names of missing capabilities, and the one piece of advice that all errors
+//! In: /proc/self, the marks that containers leave. Out: names of missing capabilities, and the one piece of advice that all errors
 //! and `doctor` give. The advice gives the capabilities to one command, for as long as it runs.
 //! Capabilities of a file would do so for all that its interpreter is ever asked to run, by any
 //! user.
@@ -45,10 +45,18 @@ impl Capability {
     }
 }
 
+/// A set of capabilities, by its name in the status: `CapEff:`.
+fn set(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
 fn effective(status: &str) -> u64 {
-    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0)
+    set(status, "CapEff:").unwrap_or(0)
+}
+
+fn status(of: &str) -> String {
+    fs::read_to_string(format!("/proc/{of}/status")).unwrap_or_default()
 }
 
 fn has(mask: u64, capability: Capability) -> bool {
@@ -68,8 +76,25 @@ fn lacking(mask: u64, needed: &[Capability]) -> Vec<Capability> {
 
 /// Those of `needed` that this process does not have.
 pub fn missing(needed: &[Capability]) -> Vec<Capability> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    lacking(effective(&status), needed)
+    lacking(effective(&status("self")), needed)
+}
+
+/// Why the kernel does not let this process look into that one.
+pub fn why_unreadable(pid: u32) -> String {
+    unreadable(&status("self"), &status(&pid.to_string()))
+}
+
+fn unreadable(own: &str, other: &str) -> String {
+    if !lacking(effective(own), &[Capability::SysPtrace]).is_empty() {
+        return "it needs CAP_SYS_PTRACE".into();
+    }
+    let own = set(own, "CapPrm:").unwrap_or(0);
+    let more = set(other, "CapPrm:").unwrap_or(0) & !own;
+    let reason = match more {
+        0 => "",
+        _ => "; that process has capabilities that this one lacks",
+    };
+    format!("the system refuses it, although this process has CAP_SYS_PTRACE{reason}")
 }
 
 /// Whether this process is in a user namespace of a container's: its capabilities count there only,
@@ -79,8 +104,71 @@ pub fn is_in_user_namespace() -> bool {
     found.is_ok_and(|link| link.as_os_str() != FIRST_USER_NAMESPACE)
 }
 
-/// How one command gets these capabilities, as a `fix`.
+/// What made the container that this process is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Container {
+    Docker,
+    Podman,
+    Kubernetes,
+    /// There is one, or a service without these rights.
+    Unknown,
+}
+
+/// By the marks that each of them leaves.
+fn container() -> Container {
+    let is_there = |path: &str| fs::exists(path).unwrap_or(false);
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+        || is_there("/var/run/secrets/kubernetes.io")
+    {
+        Container::Kubernetes
+    } else if is_there("/run/.containerenv") {
+        Container::Podman
+    } else if is_there("/.dockerenv") {
+        Container::Docker
+    } else {
+        Container::Unknown
+    }
+}
+
+/// How one command gets these capabilities, as a `fix`. Where no command can, as in most
+/// containers, how to start one in which it can.
 pub fn how_to_get(capabilities: &[Capability]) -> String {
+    match set(&status("self"), "CapBnd:") {
+        Some(bound) if !lacking(bound, capabilities).is_empty() => {
+            how_to_start(container(), capabilities)
+        }
+        _ => how_to_run(capabilities),
+    }
+}
+
+/// What is not in the bounding set nobody gets here, by no `sudo`.
+fn how_to_start(container: Container, capabilities: &[Capability]) -> String {
+    let names: Vec<&str> = capabilities.iter().map(|one| one.name()).collect();
+    let adds = capabilities.iter().map(|one| {
+        let name = one.name().trim_start_matches("CAP_");
+        format!("--cap-add {name}")
+    });
+    let adds = adds.collect::<Vec<_>>().join(" ");
+    let (place, command) = match container {
+        Container::Docker => ("container", format!("docker run {adds} .. IMAGE ..")),
+        Container::Podman => ("container", format!("podman run {adds} .. IMAGE ..")),
+        Container::Kubernetes => (
+            "container",
+            "kubectl debug -it POD --target=CONTAINER --profile=sysadmin --image=IMAGE -- flagfinder ..".into(),
+        ),
+        Container::Unknown => (
+            "container or service",
+            format!("docker run {adds} .. (podman run takes the same; kubectl debug: --profile=sysadmin)"),
+        ),
+    };
+    format!(
+        "No command in this {place} can get {}, by sudo neither. Run flagfinder on the machine \
+         that hosts it, or start one with what is needed:\n{command}",
+        names.join(", ")
+    )
+}
+
+fn how_to_run(capabilities: &[Capability]) -> String {
     let words = capabilities.iter().map(|capability| {
         let name = capability.name().trim_start_matches("CAP_");
         format!("+{}", name.to_lowercase())
@@ -119,10 +207,31 @@ mod tests {
 
     #[test]
     fn the_advice_is_for_one_command_and_no_file() {
-        let advice = how_to_get(&[Capability::Bpf, Capability::Perfmon]);
+        let advice = how_to_run(&[Capability::Bpf, Capability::Perfmon]);
         assert!(advice.contains("--inh-caps +bpf,+perfmon --ambient-caps +bpf,+perfmon"));
         assert!(!advice.contains("setcap"));
-        let one = how_to_get(&[Capability::SysPtrace]);
+        let one = how_to_run(&[Capability::SysPtrace]);
         assert!(one.contains("--ambient-caps +sys_ptrace "));
+    }
+
+    #[test]
+    fn where_nobody_can_get_them_the_advice_is_how_to_start_the_container() {
+        let needed = [Capability::Bpf, Capability::SysPtrace];
+        let advice = |container| how_to_start(container, &needed);
+        for container in [Container::Docker, Container::Podman, Container::Unknown] {
+            assert!(advice(container).contains(" run --cap-add BPF --cap-add SYS_PTRACE .."));
+            assert!(!advice(container).contains("setpriv"));
+        }
+        assert!(advice(Container::Podman).contains("\npodman run"));
+        assert!(advice(Container::Kubernetes).contains("\nkubectl debug -it POD"));
+    }
+
+    #[test]
+    fn a_refusal_is_put_down_to_a_missing_capability_only_if_it_is_missing() {
+        let with = "CapPrm:\t0000000000080000\nCapEff:\t0000000000080000\n";
+        let more = "CapPrm:\t0000000001080000\n";
+        assert_eq!(unreadable("", more), "it needs CAP_SYS_PTRACE");
+        assert!(unreadable(with, more).ends_with("capabilities that this one lacks"));
+        assert!(unreadable(with, with).ends_with("this process has CAP_SYS_PTRACE"));
     }
 }

@@ -178,10 +178,10 @@ pub fn look(pids: &[u32], limit: Duration, now: impl Fn() -> u64) -> Look {
                 continue;
             };
             if !seen.may_read || process.memory.is_none() {
-                let text = format!(
-                    "what process {pid} waits for may not be read: it needs CAP_SYS_PTRACE"
-                );
-                found.missing.get_or_insert(text);
+                found.missing.get_or_insert_with(|| {
+                    let why = flagfinder_privileges::why_unreadable(pid);
+                    format!("what process {pid} waits for may not be read: {why}")
+                });
             }
             let waited = seen.call.filter(|_| matches!(seen.state, 'S' | 'D'));
             let whom = waited.and_then(|call| whom(pid, &call, &process, &mut owners));

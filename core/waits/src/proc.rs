@@ -83,6 +83,8 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let (ran, queued) = times(pid, tid).unwrap_or_default();
     let sleeps_in = read(pid, tid, "wchan").unwrap_or_default();
     let line = read(pid, tid, "syscall");
+    let call = line.as_deref().and_then(parse_call);
+    let memory = |at, buffer: &mut [u8]| read_memory(pid, at, buffer);
     Some(Look {
         name: name(pid, tid)?,
         state: status
@@ -97,9 +99,7 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
             .unwrap_or(0),
         tracer: status.number("TracerPid:").unwrap_or(0),
         may_read: line.is_some(),
-        call: line
-            .and_then(|line| parse_call(&line))
-            .map(|call| resumed(call, &|at, buffer| read_memory(pid, at, buffer))),
+        call: call.map(|call| resumed(call, &sleeps_in, &memory)),
         sleeps_in: sleeps_in.trim_matches(['0', '\n']).to_owned(),
     })
 }
@@ -122,20 +122,33 @@ fn parse_call(line: &str) -> Option<Call> {
 }
 
 /// A timed call that a stop interrupted goes on as `restart_syscall`, with the registers that it
-/// had. The code in front of it still says which it was: `mov eax, number; syscall`.
-fn resumed(call: Call, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Call {
-    let mut code = [0; 7];
-    let at = call.pc.wrapping_sub(code.len() as u64);
-    if i64::from(call.number) != libc::SYS_restart_syscall || !read(at, &mut code) {
+/// had. The code in front of it still says which it was: `mov eax, number; syscall`. Of a call
+/// through the C library's `syscall()`, as Rust's waits are, it does not: the function of the kernel
+/// in which the thread sleeps does, or the registers of a wait for a word.
+fn resumed(call: Call, sleeps_in: &str, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Call {
+    if i64::from(call.number) != libc::SYS_restart_syscall {
         return call;
     }
-    match code {
-        [0xb8, a, b, c, d, 0x0f, 0x05] => Call {
-            number: u32::from_le_bytes([a, b, c, d]),
-            ..call
-        },
-        _ => call,
-    }
+    let mut code = [0; 7];
+    let at = call.pc.wrapping_sub(code.len() as u64);
+    let number = match (read(at, &mut code), code) {
+        (true, [0xb8, a, b, c, d, 0x0f, 0x05]) => u32::from_le_bytes([a, b, c, d]),
+        _ if sleeps_in.contains("futex") || waits_for_a_word(&call) => libc::SYS_futex as u32,
+        _ => call.number,
+    };
+    Call { number, ..call }
+}
+
+/// Are these the registers of a FUTEX_WAIT_BITSET for all bits, with a time limit?
+fn waits_for_a_word(call: &Call) -> bool {
+    const FLAGS: u64 = (libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u64;
+    let [word, operation, _, limit, _, bits] = call.args;
+    let any = u64::from(u32::MAX);
+    operation & !FLAGS == libc::FUTEX_WAIT_BITSET as u64
+        && word != 0
+        && word % 4 == 0
+        && limit != 0
+        && bits & any == any
 }
 
 fn read_memory(pid: u32, address: u64, buffer: &mut [u8]) -> bool {
@@ -164,13 +177,32 @@ mod tests {
                 buffer.copy_from_slice(code);
                 true
             };
-            resumed(call, &read).number
+            resumed(call, "hrtimer_nanosleep", &read).number
         };
         let sleeps = [0xb8, 0xe6, 0, 0, 0, 0x0f, 0x05];
         assert_eq!(i64::from(number(&sleeps)), libc::SYS_clock_nanosleep);
         // mov rax, rdi: any call
         assert_eq!(number(&[0, 0, 0x48, 0x89, 0xf8, 0x0f, 0x05]), 219);
-        assert_eq!(resumed(call, &|_, _| false).number, 219);
+        assert_eq!(resumed(call, "", &|_, _| false).number, 219);
+    }
+
+    #[test]
+    fn a_wait_through_the_library_s_syscall_is_known_by_the_kernel_or_its_registers() {
+        let number = |operation: u64, bits: u64, sleeps_in: &str| {
+            let call = Call {
+                number: 219,
+                args: [0x7f10, operation, 0, 0x7ffc, 0, bits],
+                sp: 0,
+                pc: 0,
+            };
+            i64::from(resumed(call, sleeps_in, &|_, _| false).number)
+        };
+        let rust = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
+        let all = u64::from(u32::MAX);
+        assert_eq!(number(rust as u64, all, ""), libc::SYS_futex);
+        assert_eq!(number(rust as u64, 0, ""), libc::SYS_restart_syscall);
+        assert_eq!(number(128, 0, ""), libc::SYS_restart_syscall);
+        assert_eq!(number(128, 0, "futex_do_wait"), libc::SYS_futex);
     }
 
     #[test]

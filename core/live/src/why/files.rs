@@ -405,6 +405,11 @@ fn alone(
             RootKind::Input,
             format!("only process {pid} itself can write to {what} (fd {fd})"),
         ),
+        // Its name is there for others: one that comes later may still write.
+        Some(fd) if is_named(place) => End::outside(
+            RootKind::Input,
+            format!("nobody else has {what} open, only process {pid} itself (fd {fd})"),
+        ),
         Some(fd) => End::fault(
             RootKind::Ended,
             format!(
