@@ -37,6 +37,10 @@ _LEAVES = ("break", "exit", "return")
 _ALWAYS = ("true", ":", "[ 1 ]", "((1))", "(( 1 ))", "test 1")
 
 
+class UnclearError(Exception):
+    """The text of a script is not understood; the text of this says where, in a few words."""
+
+
 @dataclass(frozen=True)
 class Polling:
     """A loop that asks and sleeps. ``asks``: the conditions that end it; ``line``: from 1."""
@@ -86,17 +90,27 @@ class ScriptLoop:
 
 def shell_loop(pid: int) -> ScriptLoop | None:
     """The loop in which process ``pid`` asks again and again; None where that is no shell, or the
-    text of its script does not tell.
+    text of its script does not tell. Raises UnclearError where that is not understood, and it waits
+    for a command.
     """
     script = _script(pid)
     if script is None:
         return None
+    root = _parsed(script.text)
+    waits = False
     for _ in range(_LOOKS):
-        told = [polling(script.text, words) for words in _children(pid)]
+        told = [_polling(root, words) for words in _children(pid)]
+        waits = waits or bool(told)
         found = {loop for loop in told if loop is not None}
         if found:
             return ScriptLoop(script.name, found.pop()) if len(found) == 1 else None
         time.sleep(_BETWEEN)
+    if waits and root.has_error:
+        line = min((node.start_point[0] for node in _all(root, ("ERROR",))), default=0) + 1
+        raise UnclearError(
+            f"the shell's script ({script.name}) is not understood at line {line}: what it asks in "
+            "a loop there is not known"
+        )
     return None
 
 
@@ -190,11 +204,18 @@ def polling(text: bytes, child: Sequence[bytes]) -> Polling | None:
     """The loop of a script that asks something and sleeps, and to which the command line ``child``
     belongs. None where there is none, or more than one that asks something else.
     """
+    return _polling(_parsed(text), child)
+
+
+def _parsed(text: bytes) -> Node:
     # Only who looks at a shell waits for the import.
     from tree_sitter import Language, Parser  # noqa: PLC0415
     from tree_sitter_bash import language  # noqa: PLC0415
 
-    root = Parser(Language(language())).parse(text).root_node
+    return Parser(Language(language())).parse(text).root_node
+
+
+def _polling(root: Node, child: Sequence[bytes]) -> Polling | None:
     found = set()
     for loop in _all(root, _LOOPS):
         commands = list(_within(loop, "command"))
@@ -245,10 +266,14 @@ def _asks(loop: Node) -> Iterator[str]:
 
 
 def _leaves(node: Node) -> bool:
-    if node.type == "command":
-        return _name(node) in _LEAVES
-    inside = node.type in ("compound_statement", "subshell", "else_clause")
-    return inside and any(_leaves(one) for one in node.children)
+    left = [node]
+    while left:
+        one = left.pop()
+        if one.type == "command" and _name(one) in _LEAVES:
+            return True
+        if one.type in ("compound_statement", "subshell", "else_clause"):
+            left += one.children
+    return False
 
 
 def _is_run(command: Node, child: Sequence[bytes]) -> bool:

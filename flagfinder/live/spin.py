@@ -32,7 +32,7 @@ from flagfinder.interpreters.python import (
     read_python,
     runs_python,
 )
-from flagfinder.interpreters.shell import ScriptLoop, shell_loop
+from flagfinder.interpreters.shell import ScriptLoop, UnclearError, shell_loop
 from flagfinder.shared.build import build, check_schema
 from flagfinder.shared.machine import require_own_proc
 
@@ -175,7 +175,12 @@ def spin(
     """
     require_own_proc()
 
-    loop = None if in_place or (threads and pid not in threads) else shell_loop(pid)
+    loop, unclear = None, None
+    if not in_place and (not threads or pid in threads):
+        try:
+            loop = shell_loop(pid)
+        except UnclearError as error:
+            unclear = str(error)
     # A shell that its script tells of is not looked at.
     heard = told if loop is None else None
 
@@ -183,6 +188,8 @@ def spin(
         raw: SpinFields = json.loads(
             _core.spin(pid, list(threads), budget, most, in_place, heard, by_program)
         )
+        if unclear is not None:
+            raw["notes"].append(unclear)
         return raw
 
     if loop is not None:

@@ -20,7 +20,7 @@ from flagfinder import _core
 from flagfinder.interpreters.py_spy import UnreadableError
 from flagfinder.interpreters.python import runs_python
 from flagfinder.interpreters.python_owed import asked_in_python
-from flagfinder.interpreters.shell import asked_in_shell
+from flagfinder.interpreters.shell import UnclearError, asked_in_shell
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 
@@ -80,10 +80,17 @@ def asked_in_code(pids: Sequence[int]) -> tuple[list[AskedFields], list[str]]:
                 notes.append(f"no Python code of process {pid} could be read: {error}")
             return []
 
+    def in_shell(pid: int) -> AskedFields | None:
+        try:
+            return asked_in_shell(pid)
+        except UnclearError as error:
+            notes.append(f"process {pid}: {error}")
+            return None
+
     ours = [pid for pid in pids if runs_python(pid)][:_PYTHON]
     with ThreadPoolExecutor(_PYTHON) as pool:
         asked = [one for found in pool.map(in_python, ours) for one in found]
-    shells = map(asked_in_shell, pids[:_SHELLS])
+    shells = map(in_shell, pids[:_SHELLS])
     return asked + [one for one in shells if one is not None], notes
 
 

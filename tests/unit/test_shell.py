@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
-import pytest
+import subprocess
+from pathlib import Path
 
-from flagfinder.interpreters.shell import operand, polling
+import pytest
+from harness import started, wait_until
+
+from flagfinder import spin
+from flagfinder.interpreters.shell import UnclearError, operand, polling, shell_loop
 
 SLEEP = [b"sleep", b"1"]
 
@@ -40,6 +45,36 @@ def test_the_conditions_that_end_the_loop_are_told(text: str, asks: tuple[str, .
 )
 def test_other_scripts_tell_nothing(text: str) -> None:
     assert polling(text.encode(), SLEEP) is None
+
+
+LOOP = "while [ ! -e ready ]; do sleep 60; done"
+
+
+@pytest.mark.parametrize(
+    ("shell", "text"),
+    [
+        ("dash", "(" * 20 + LOOP + ")" * 20),
+        ("bash", f"cat <<{'E' * 5000}\nx\n{'E' * 5000}\n{LOOP}\n"),
+    ],
+)
+def test_a_script_that_is_not_understood_is_told(shell: str, text: str, tmp_path: Path) -> None:
+    script = tmp_path / "wait.sh"
+    script.write_text(text)
+    with started([shell, script], stdout=subprocess.DEVNULL) as process:
+        wait_until(process, lambda: bool(children(process.pid)))
+        with pytest.raises(UnclearError, match=r"\(wait\.sh\) is not understood at line 1"):
+            shell_loop(process.pid)
+        report = spin(process.pid, budget=0.1)
+        assert any("wait.sh" in note for note in report.raw["notes"])
+
+
+def children(pid: int) -> str:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+
+
+def test_deep_blocks_are_followed() -> None:
+    text = "while :; do test -e a && " + "{ " * 2000 + "break;" + " };" * 2000 + " sleep 1; done"
+    polling(text.encode(), SLEEP)
 
 
 def test_the_command_that_is_asked_belongs_to_the_loop_too() -> None:
