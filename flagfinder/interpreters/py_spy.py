@@ -23,11 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NotRequired, TypedDict
 
-from flagfinder.interpreters.process_image import TooLargeError, write_image
+from flagfinder.interpreters.process_image import MOST_BYTES, TooLargeError, write_image
+from flagfinder.shared.helper import ends_with_us
 
 # struct pthread of the GNU C library on x86-64: the pointer to itself, and the thread's id.
 _SELF, _TID = 0x10, 0x2D0
 INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
+# Of py-spy: it maps an image and the interpreter's files, and what it reads is hostile.
+_MEMORY = 4 * MOST_BYTES
 _NOT_PYTHON = {"<shim>", "<trampoline>", "<interpreter trampoline>"}
 
 
@@ -163,7 +166,12 @@ def _run(command: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
     with _scratch("py-spy output") as output, _scratch("py-spy complaint") as complaint:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaint, close_fds=False
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=complaint,
+                close_fds=False,
+                preexec_fn=ends_with_us(_MEMORY),  # noqa: PLW1509
             )
         except OSError as error:
             raise UnreadableError(f"py-spy can't be run: {error.strerror}") from error

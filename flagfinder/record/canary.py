@@ -20,6 +20,7 @@ from pathlib import Path
 from flagfinder.record.recorder import Level, RecordOptions, run_tracer
 from flagfinder.record.tracer_build import Tracer
 from flagfinder.shared.errors import FlagfinderError, UnavailableError
+from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.places import cache_dir
 from flagfinder.shared.regular_file import open_regular
 from flagfinder.shared.target import caller
@@ -111,7 +112,12 @@ def _lines(path: Path) -> list[str]:
 
 def _run_untraced(program: Path, result: Path) -> None:
     try:
-        done = subprocess.run([program, result], timeout=_SECONDS, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [program, result],
+            timeout=_SECONDS,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=ends_with_us(),
+        )
         found = f"it ended with status {done.returncode}" if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         found = str(error)

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from flagfinder.shared.errors import UnavailableError
+from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.places import shipped
 
 _NEWEST = 30
@@ -82,6 +83,7 @@ def _asked(path: str) -> str:
             capture_output=True,
             text=True,
             timeout=_SECONDS,
+            preexec_fn=ends_with_us(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.shared.errors import FlagfinderError, UnavailableError
+from flagfinder.shared.helper import ends_with_us
 
 if TYPE_CHECKING:
     from flagfinder.shared.fields import CheckFields
@@ -100,7 +101,12 @@ def require_own_proc() -> None:
 
 
 def _ptrace() -> Check:
-    child = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        ["sleep", "60"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=ends_with_us(),  # noqa: PLW1509
+    )
     try:
         traced = _libc.ptrace(_PTRACE_SEIZE, child.pid, None, None) == 0
         reason = "" if traced else os.strerror(ctypes.get_errno())

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -34,3 +37,28 @@ def test_root_does_not_run_what_path_offers(planted: Path, monkeypatch: pytest.M
 def test_users_run_their_own(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert py_spy.find_py_spy() == str(planted)
+
+
+def test_it_has_a_limit_for_its_memory() -> None:
+    script = "import resource; print(resource.getrlimit(resource.RLIMIT_AS))"
+    status, output, _ = py_spy._run([sys.executable, "-I", "-c", script], 30.0)
+    assert status == 0
+    assert eval(output) == (2 << 30, 2 << 30)
+
+
+def test_it_ends_with_us() -> None:
+    """Also if we are killed."""
+    script = (
+        "from flagfinder.interpreters import py_spy\n"
+        "py_spy._run(['sh', '-c', 'echo $$ >&3; exec sleep 60'], 60.0)"
+    )
+    ours, theirs = os.pipe()
+    starting = [sys.executable, "-P", "-c", f"import os; os.dup2({theirs}, 3)\n{script}"]
+    with subprocess.Popen(starting, pass_fds=[theirs]) as process:
+        os.close(theirs)
+        helper = os.pidfd_open(int(os.read(ours, 20)))
+        process.kill()
+    os.close(ours)
+    ended, _, _ = select.select([helper], [], [], 30)
+    os.close(helper)
+    assert ended
