@@ -26,6 +26,7 @@ _EXAMPLES = """\
   flagfinder mark "the window is grey"
   flagfinder mark --recorder 4711 now
   flagfinder mark --end "now it hangs"
+  sudo flagfinder mark --all "the machine hangs"
 
 `diagnose` explains what the main thread did at the last mark.
 exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 another user's recorder"""
@@ -41,7 +42,16 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="end what `flagfinder record` records, in place of marking events",
     )
-    parser.add_argument("--recorder", type=PID, help="the recorder's process id (default: all)")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--recorder",
+        type=PID,
+        metavar="PID",
+        help="the recorder's process id (default: all of yours)",
+    )
+    chosen.add_argument(
+        "--all", action="store_true", help="those of other users too, which root may mark"
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -52,12 +62,22 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             'Write `flagfinder mark "it hangs"`.',
         )
     text = "the end" if options.text is None else options.text
-    marked = mark(text, options.recorder, END if options.end else MARK)
+    kind = END if options.end else MARK
+    reached = mark(text, options.recorder, kind, everyones=options.all)
+    marked = reached.recorders
+    if reached.left_out:
+        others = ", ".join(map(str, reached.left_out))
+        does = "ended" if options.end else "marked"
+        terminal.warning(
+            f"not {does}: recorder {others} of another user (--all, or --recorder PID)"
+        )
     if options.json:
-        fields: MarkedFields = {"recorders": marked}
+        fields: MarkedFields = {"recorders": marked, "left_out": reached.left_out}
         print_json(terminal, "mark", fields)
     elif options.end and marked:
         terminal.message(f"ended the recording of process {', '.join(map(str, marked))}")
+    elif reached.left_out:
+        pass  # it was said
     elif options.end:
         terminal.warning("no `flagfinder record` runs here that could be ended")
     elif marked:

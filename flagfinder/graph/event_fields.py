@@ -142,6 +142,7 @@ class OverheadFields(TypedDict):
 
 
 class MarkedFields(TypedDict):
-    """The recorders that took the mark, by process id."""
+    """The recorders that took the mark, by process id; ``left_out`` are those of other users."""
 
     recorders: list[int]
+    left_out: list[int]

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from flagfinder.shared.errors import UsageError
@@ -70,11 +72,21 @@ class MarkInbox:
         return texts
 
 
-def mark(text: str, recorder: int | None = None, kind: str = MARK) -> list[int]:
-    """Writes a mark into all recordings that go on, or into that of one recorder; returns their
-    process ids.
+@dataclass(frozen=True)
+class Marked:
+    """The recorders that were marked, and those of other users that were not, by process id."""
 
-    With ``END`` as ``kind`` it ends recordings of traces in place of that.
+    recorders: list[int]
+    left_out: list[int]
+
+
+def mark(
+    text: str, recorder: int | None = None, kind: str = MARK, *, everyones: bool = False
+) -> Marked:
+    """Writes a mark into all recordings of this user that go on, or into that of one recorder.
+
+    With ``END`` as ``kind`` it ends recordings of traces in place of that. ``everyones``: also
+    those of other users, which root may mark. Under sudo the user is who called it.
 
     The mark's time is when the recorder gets it, a fraction of a millisecond later. Raises
     UsageError for a text that is empty or too long, PermissionError where the recorder is another
@@ -86,12 +98,18 @@ def mark(text: str, recorder: int | None = None, kind: str = MARK) -> list[int]:
             f"a text of {len(text)} characters",
             f"Write 1 to {_LONGEST}.",
         )
-    marked = []
+    user = caller()
+    own = os.geteuid() if user is None else user.pw_uid
+    marked, left_out = [], []
     with contextlib.suppress(FileNotFoundError):
         check_owner(own_folder())
     for path in sorted({path for folder in folders() for path in folder.glob(f"*{kind}")}):
         pid = int(path.stem) if path.stem.isdigit() else 0
         if recorder not in (None, pid):
+            continue
+        if recorder is None and not everyones and _owner(path) not in (None, own):
+            if Path(f"/proc/{pid}").exists():  # it was not killed
+                left_out.append(pid)
             continue
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             try:
@@ -99,4 +117,12 @@ def mark(text: str, recorder: int | None = None, kind: str = MARK) -> list[int]:
             except (ConnectionRefusedError, FileNotFoundError):
                 continue  # a recorder that was killed leaves its socket
         marked.append(pid)
-    return marked
+    return Marked(marked, left_out)
+
+
+def _owner(path: Path) -> int | None:
+    """None: it is gone."""
+    try:
+        return path.lstat().st_uid
+    except FileNotFoundError:
+        return None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from harness import needs_root
 
+from flagfinder.cli import main
 from flagfinder.shared import mark_folder, marks
 from flagfinder.shared.errors import PermissionDeniedError
 
@@ -43,7 +44,8 @@ def test_marks_reach_an_own_folder(folder: Path) -> None:
     folder.mkdir(mode=0o755)
     own(folder)
     with marks.MarkInbox() as inbox:
-        assert marks.mark("here") == [os.getpid()]
+        # Root's test is another user in part.
+        assert marks.mark("here", everyones=True).recorders == [os.getpid()]
         assert inbox.take() == ["here"]
 
 
@@ -68,5 +70,26 @@ def test_one_of_another_user(folder: Path) -> None:
 
 
 def test_without_a_folder_there_are_no_marks_of_the_user(folder: Path) -> None:
-    assert marks.mark("here") == []
+    assert marks.mark("here").recorders == []
     assert not folder.exists()
+
+
+@needs_root("has recorders of two users")
+def test_root_marks_only_its_own_recordings_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As a recorder under sudo does, whose socket is the calling user's."""
+    monkeypatch.setattr(mark_folder, "_ROOT", tmp_path / "root")
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    path = tmp_path / "root" / f"{os.getpid()}{marks.MARK}"
+    with marks.MarkInbox() as inbox:
+        os.chown(path, OTHER, -1)
+        assert main(["mark", "here"]) == 1
+        assert f"recorder {os.getpid()} of another user (--all" in capfd.readouterr().err
+        assert inbox.take() == []
+        assert main(["mark", "here", "--all"]) == 0
+        assert main(["mark", "there", "--recorder", str(os.getpid())]) == 0
+        assert inbox.take() == ["here", "there"]
+        os.chown(path, 0, -1)
+        assert main(["mark", "mine"]) == 0
+        assert inbox.take() == ["mine"]
