@@ -18,7 +18,7 @@ from flagfinder.cli.common import (
     print_json,
 )
 from flagfinder.report.terminal import Terminal
-from flagfinder.shared.machine import as_fields
+from flagfinder.shared.machine import Check, as_fields
 
 if TYPE_CHECKING:
     from flagfinder.chain.fields import DoctorFields
@@ -34,6 +34,7 @@ exit codes: 0 all works that the verbs need; 1 something does not, and its fix i
 
 _SIGNS = {True: ("yes", "green"), False: ("no", "bold red"), None: ("?", "yellow")}
 _OPTIONAL = ("opt", "yellow")
+_NAME, _SIGN, _FIX = 14, 5, "fix: "
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -50,8 +51,24 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         for check in report.checks:
             sign, style = _OPTIONAL if check.optional and not check.works else _SIGNS[check.works]
-            terminal.line((f"{check.name:<14}", "bold"), (f"{sign:<5}", style), (check.found, ""))
-            if check.fix:
-                fix = check.fix.replace("\n", f"\n{'':24}")
-                terminal.result(f"{'':19}fix: {fix}  (for {check.serves})")
+            _show(terminal, check, sign, style)
     return EXIT_FOUND if report.works else EXIT_NOTHING_FOUND
+
+
+def _show(terminal: Terminal, check: Check, sign: str, style: str) -> None:
+    from rich.text import Text
+
+    needed = f" (needed by {check.serves})" if check.fix else ""
+    first, *more = f"{check.found}{needed}".split("\n")
+    row = ((f"{check.name:<{_NAME}}", "bold"), (f"{sign:<{_SIGN}}", style), first)
+    terminal.prose(Text.assemble(*row), _NAME + _SIGN)
+    for words in more:
+        terminal.prose(Text(" " * (_NAME + _SIGN) + words), _NAME + _SIGN)
+    if not check.fix:
+        return
+    advice, *commands = check.fix.split("\n")
+    indent = _NAME + _SIGN + len(_FIX)
+    terminal.prose(Text(f"{_FIX:>{indent}}{advice}"), indent)
+    for command in commands:
+        # As one line, to be copied.
+        terminal.result(f"{'':{indent}}{command}")

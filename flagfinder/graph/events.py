@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
-from flagfinder.shared.bpf_build import bpf_object
+from flagfinder.shared.bpf_build import loadable_bpf_object
 from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.gated import GatedProgram, gated
 from flagfinder.shared.interruption import held_back, interruptible
@@ -145,7 +145,7 @@ def record_events(
         targets = [program.process.pid] if program else list(pids)
         beside = list(pids) if program else []
         engine = _core.EventRecorder(
-            _request(output, targets, beside, command, options), bpf_object("events")
+            _request(output, targets, beside, command, options), loadable_bpf_object("events")
         )
         if program:
             program.let_go()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.graph.events import EventFile
 from flagfinder.graph.top_question import TopQuestion, as_request
-from flagfinder.shared.bpf_build import bpf_object
+from flagfinder.shared.bpf_build import loadable_bpf_object
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.gated import gated
 from flagfinder.shared.interruption import held_back, interruptible
@@ -90,7 +90,7 @@ def count_events(
         targets = [program.process.pid] if program else list(pids)
         own = program.process.pid if program else None
         asked = as_request(question or TopQuestion(), targets, everything, own)
-        engine = _core.EventCounting(asked, bpf_object("top"))
+        engine = _core.EventCounting(asked, loadable_bpf_object("top"))
         if program:
             program.let_go()
         ended = "interrupted"

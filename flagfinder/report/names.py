@@ -10,7 +10,6 @@ import re
 
 from rich.text import Text
 
-WIDTH = 100
 _MORE = "…"
 # Arguments that are as short as this say something and take little room: `Channel<u32>`.
 _SHORT_TYPES = 12

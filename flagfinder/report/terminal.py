@@ -33,6 +33,8 @@ Piece = tuple[str, str]  # a text and its style, as rich names it; "": none
 _TAB = "\t"
 # Control characters that text of many lines has of its own.
 _LAYOUT = "\n\t"
+# Columns of a line where there is no terminal, and where one is hardly wide enough.
+_WIDTH, _LEAST_WIDTH = 100, 40
 # What a menu puts around its choices.
 _MENU_MARGIN = 12
 
@@ -101,7 +103,7 @@ class Terminal:
         self, color: ColorChoice = "auto", quiet: bool = False, answers: Answers | None = None
     ) -> None:
         self._answers = answers or Answers()
-        self._color = "never" if color == "auto" and os.environ.get("NO_COLOR") else color
+        self._color = color
         # Whether names are shown as the compiler made them (``--explain``).
         self.names_in_full = False
         self._quiet = quiet
@@ -148,19 +150,31 @@ class Terminal:
         else:
             self.result("".join(text for text, _ in pieces))
 
+    @property
+    def width(self) -> int:
+        """Columns of a line of the result: the terminal's, or what COLUMNS says; 100 elsewhere."""
+        if not (sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()):
+            return _WIDTH
+        return max(_LEAST_WIDTH, self._out.width)
+
     def paragraph(self, text: Text, indent: int = 0) -> None:
-        """A piece of the result with its names shortened, in lines of at most 100 columns, all but
+        """A piece of the result with its names shortened, in lines as wide as the terminal, all but
         the first indented.
 
         What has no space to part at (a path, an address) may be longer.
         """
-        from rich.text import Text
-
-        from flagfinder.report.names import WIDTH, short_text, wrapped
+        from flagfinder.report.names import short_text
 
         text = _plain(self._out, text)
-        text = text if self.names_in_full else short_text(text)
-        for number, line in enumerate(wrapped(text, WIDTH, indent)):
+        self.prose(text if self.names_in_full else short_text(text), indent)
+
+    def prose(self, text: Text, indent: int = 0) -> None:
+        """The same, with its words as they are."""
+        from rich.text import Text
+
+        from flagfinder.report.names import wrapped
+
+        for number, line in enumerate(wrapped(_plain(self._out, text), self.width, indent)):
             self.result(Text(" " * indent if number else "").append_text(line))
 
     def answer(self, fields: Mapping[str, object]) -> None:
@@ -305,9 +319,11 @@ def _console(stream: TextIO, color: str) -> Console:
             raise BrokenPipeError
 
     never = color == "never"
+    # NO_COLOR is about colours: bold letters stay.
+    no_color = never or (color == "auto" and bool(os.environ.get("NO_COLOR")))
     return Honest(
         file=stream,
-        no_color=never,
+        no_color=no_color,
         force_terminal=False if never else True if color == "always" else None,
         highlight=False,
         markup=False,

@@ -11,6 +11,8 @@ from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import Terminal
 
 _MARK = re.compile(r" (\[(?:seen|proved|by code|assumed)\])$")
+# What nobody will end: no good news, so not green.
+_FAULTS = ("deadlock", "ended", "stopped", "frozen")
 _STYLES = {"[seen]": "green", "[proved]": "green", "[by code]": "yellow", "[assumed]": "yellow"}
 
 
@@ -18,16 +20,18 @@ def show_why(terminal: Terminal, report: WhyReport) -> None:
     """At most six lines of story, then commands."""
     for number, line in enumerate(report.story):
         head, separator, rest = line.partition(": ")
-        text = (
-            Text(head + separator, "bold green" if report.found else "bold yellow")
-            if not number
-            else Text(line)
-        )
+        text = Text(head + separator, _headline_style(report)) if not number else Text(line)
         terminal.paragraph(text.append(rest) if not number else _marked(line), 2)
     for note in report.notes:
         terminal.message(note)
     for command in report.next:
         terminal.result(Text("next: ", "bold").append(command, "cyan"))
+
+
+def _headline_style(report: WhyReport) -> str:
+    if not report.found:
+        return "bold yellow"
+    return "bold red" if report.root.kind in _FAULTS else "bold"
 
 
 def _marked(line: str) -> Text:

@@ -17,7 +17,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from flagfinder.shared.errors import UnavailableError
+from flagfinder import _core
+from flagfinder.shared.errors import PermissionDeniedError, UnavailableError
 from flagfinder.shared.places import PACKAGE, cache_dir
 
 _NEWEST, _OLDEST = 22, 15  # clang 14's BPF backend dies on code that later ones compile
@@ -42,6 +43,21 @@ def bpf_object(program: str) -> bytes:
     built = _compile(sources / f"{program}.bpf.c", flags)
     _keep(kept, built)
     return built
+
+
+def loadable_bpf_object(program: str) -> bytes:
+    """The same, to be loaded. Where both a compiler and the right to load are missing, the error
+    tells both.
+    """
+    try:
+        return bpf_object(program)
+    except UnavailableError as error:
+        try:
+            _core.check_programs()
+        except PermissionDeniedError as refused:
+            error.found = f"{error.found}; besides, {refused.found}"
+            error.fix = f"{error.fix}\n{refused.fix}"
+        raise
 
 
 def find_clang() -> str | None:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.shared.bpf_build import bpf_object
+from flagfinder.shared.bpf_build import loadable_bpf_object
 from flagfinder.shared.errors import FlagfinderError, PermissionDeniedError, UnavailableError
 from flagfinder.shared.machine import require_own_proc
 from flagfinder.watch.trapper import Trapper, Word, words_of
@@ -163,7 +163,7 @@ class Watch(AbstractContextManager["Watch"]):
 
     def _open(self, pid: int, request: WatchRequest, backend: Backend) -> None:
         if backend == "perf":
-            self._core = _core.Watch(pid, request.to_json(), backend, bpf_object("watch"))
+            self._core = _core.Watch(pid, request.to_json(), backend, loadable_bpf_object("watch"))
         else:
             self._core, self._trapper = _fed(pid, request, backend, _STARTERS[backend])
 

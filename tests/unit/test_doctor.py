@@ -22,6 +22,8 @@ from flagfinder.cli import main
 from flagfinder.interpreters.py_spy import UnreadableError
 from flagfinder.record import tracer_build
 from flagfinder.shared import machine
+from flagfinder.shared.bpf_build import loadable_bpf_object
+from flagfinder.shared.errors import PermissionDeniedError, UnavailableError
 from flagfinder.shared.machine import Check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,17 +218,53 @@ def test_without_capabilities_the_probes_name_them() -> None:
         "flagfinder.shared.machine import as_fields\n"
     )
     script += "print(json.dumps(as_fields(examine().checks)))"
-    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
-    ran = subprocess.run(
-        [*drop, sys.executable, "-P", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    checks = {check["name"]: check for check in json.loads(ran.stdout)}
-    assert checks["BPF"]["works"] is False
-    assert "CAP_BPF" in checks["BPF"]["found"]
-    assert checks["breakpoints"]["works"] is False
-    assert "CAP_PERFMON" in checks["breakpoints"]["found"]
-    assert "setpriv" in checks["BPF"]["fix"]
+    # Where sudo still helps, and where nothing here does, as in most containers.
+    lacks = ["setpriv", "--securebits=+noroot", "--inh-caps=-all", "--ambient-caps=-all"]
+    closed = [*lacks, "--bounding-set=-all"]
+    for words, advice in ((lacks, "\nsudo setpriv"), (closed, "--cap-add BPF --cap-add PERFMON")):
+        ran = subprocess.run(
+            [*words, sys.executable, "-P", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        checks = {check["name"]: check for check in json.loads(ran.stdout)}
+        assert checks["BPF"]["works"] is False
+        assert "CAP_BPF" in checks["BPF"]["found"]
+        assert checks["breakpoints"]["works"] is False
+        assert "CAP_PERFMON" in checks["breakpoints"]["found"]
+        assert advice in checks["BPF"]["fix"]
+        assert ("setpriv" in checks["BPF"]["fix"]) == (words is lacks)
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_a_command_in_a_fix_is_a_line_of_its_own(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    command = "sudo setpriv " + " ".join(["--ambient-caps +bpf"] * 8) + " flagfinder .."
+    fix = f"Give this one command what it needs, and no other one of this user:\n{command}"
+    needs = Check("BPF", False, "it lacks CAP_BPF", fix, "watch, events")
+    monkeypatch.setattr("flagfinder.cli.doctor.examine", lambda *_args: Report((needs,)))
+    assert main(["doctor"]) == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[-1].strip() == command
+    assert all(len(line) <= columns for line in lines[:-1])
+    assert "\\u000a" not in "".join(lines)
+
+
+def test_both_a_missing_clang_and_missing_rights_are_told(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `watch` and `events` load their programs."""
+    del tools
+
+    def refuse() -> None:
+        raise PermissionDeniedError("Loading needs CAP_BPF", "this process lacks CAP_BPF", "sudo")
+
+    monkeypatch.setattr(_core, "check_programs", refuse)
+    with pytest.raises(UnavailableError) as told:
+        loadable_bpf_object("watch")
+    assert "no clang 15 or newer; besides, this process lacks CAP_BPF" in told.value.found
+    assert "clang-19" in told.value.fix and told.value.fix.endswith("\nsudo")

@@ -17,7 +17,9 @@ from rich.text import Text
 
 from flagfinder.cli import main
 from flagfinder.cli.common import print_json
+from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import ProgressLine, Terminal
+from flagfinder.report.why_report import show_why
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.visible import quote_command, visible
 
@@ -122,3 +124,59 @@ def test_commands_are_shown_in_one_harmless_line_that_a_shell_understands() -> N
 def test_ordinary_text_stays_as_it_is() -> None:
     text = "naïve Größe 線程 🧵 \\u001b x\u00a0y"
     assert visible(text) == text
+
+
+@pytest.mark.parametrize(("columns", "longest"), [("60", 60), ("200", 200), ("", 100), ("9", 40)])
+def test_a_paragraph_is_as_wide_as_the_terminal(
+    columns: str,
+    longest: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """What COLUMNS says counts as its width, too; 100 where nothing tells."""
+    monkeypatch.setenv("COLUMNS", columns)
+    Terminal().paragraph(Text("word " * 200), 4)
+    lines = capfd.readouterr().out.splitlines()
+    assert longest - 5 < max(map(len, lines[1:-1])) <= longest
+    assert all(line.startswith("    word") for line in lines[1:])
+
+
+def test_a_fault_is_red_and_without_colours_bold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a terminal, as `why` shows it."""
+
+    def shown(kind: str, color: Any) -> bytes:
+        ours, theirs = os.openpty()
+        report = deadlock()
+        root = {**report.raw["root"], "kind": kind}
+        with os.fdopen(os.dup(theirs), "w") as screen, contextlib.redirect_stdout(screen):
+            show_why(Terminal(color), WhyReport.from_json(json.dumps({**report.raw, "root": root})))
+            screen.flush()
+            said = os.read(ours, 1 << 16)
+        os.close(ours)
+        os.close(theirs)
+        return said
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert b"\x1b[1;31mdeadlock: " in shown("deadlock", "auto")
+    assert b"\x1b[1mdeadlock: " in shown("input", "auto")
+    assert b"\x1b[1;33mdeadlock: " in shown("unknown", "auto")
+    assert b"\x1b" not in shown("deadlock", "never")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert b"\x1b[1mdeadlock: " in shown("deadlock", "auto")
+
+
+def deadlock() -> WhyReport:
+    fields = {
+        "schema": "flagfinder.why/1",
+        "pid": 1,
+        "program": "app",
+        "story": ["deadlock: thread 2 waits for thread 3, which waits for thread 2"],
+        "links": [],
+        "root": {"kind": "deadlock", "pid": 1, "tid": 2, "name": "app", "what": "a circle"},
+        "next": [],
+        "notes": [],
+    }
+    return WhyReport.from_json(json.dumps(fields))
