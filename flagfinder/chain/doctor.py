@@ -139,7 +139,7 @@ def _lldb() -> Check:
         return Check("lldb", False, f"{error.what}: {error.found}", error.fix, serves, True)
     script = shipped("lldb_scripts", "flagfinder_lldb.py")
     return Check(
-        "lldb", True, f"{found}; inside it: command script import {script}", "", serves, True
+        "lldb", True, f"{found}; inside it:\ncommand script import {script}", "", serves, True
     )
 
 

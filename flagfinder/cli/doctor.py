@@ -56,6 +56,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _show(terminal: Terminal, check: Check, sign: str, style: str) -> None:
+    """The first lines are sentences; those behind them may be commands, to be copied as they are."""
     from rich.text import Text
 
     needed = f" (needed by {check.serves})" if check.fix else ""
@@ -63,12 +64,11 @@ def _show(terminal: Terminal, check: Check, sign: str, style: str) -> None:
     row = ((f"{check.name:<{_NAME}}", "bold"), (f"{sign:<{_SIGN}}", style), first)
     terminal.prose(Text.assemble(*row), _NAME + _SIGN)
     for words in more:
-        terminal.prose(Text(" " * (_NAME + _SIGN) + words), _NAME + _SIGN)
+        terminal.result(f"{'':{_NAME + _SIGN}}{words}")
     if not check.fix:
         return
     advice, *commands = check.fix.split("\n")
     indent = _NAME + _SIGN + len(_FIX)
     terminal.prose(Text(f"{_FIX:>{indent}}{advice}"), indent)
     for command in commands:
-        # As one line, to be copied.
         terminal.result(f"{'':{indent}}{command}")

@@ -20,8 +20,8 @@ def show_why(terminal: Terminal, report: WhyReport) -> None:
     """At most six lines of story, then commands."""
     for number, line in enumerate(report.story):
         head, separator, rest = line.partition(": ")
-        text = Text(head + separator, _headline_style(report)) if not number else Text(line)
-        terminal.paragraph(text.append(rest) if not number else _marked(line), 2)
+        headline = Text.assemble((head + separator, _headline_style(report)), rest)
+        terminal.paragraph(_marked(line) if number else headline, 2)
     for note in report.notes:
         terminal.message(note)
     for command in report.next:
