@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _show(terminal: Terminal, check: Check, sign: str, style: str) -> None:
-    """The first lines are sentences; those behind them may be commands, to be copied as they are."""
+    """The first lines are sentences; those behind them may be commands, to be copied whole."""
     from rich.text import Text
 
     needed = f" (needed by {check.serves})" if check.fix else ""
