@@ -69,7 +69,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         others = ", ".join(map(str, reached.left_out))
         does = "ended" if options.end else "marked"
         terminal.warning(
-            f"not {does}: recorder {others} of another user (--all, or --recorder PID)"
+            f"not {does}: recorder {others} of another user (root may, with --all or --recorder)"
         )
     if options.json:
         fields: MarkedFields = {"recorders": marked, "left_out": reached.left_out}

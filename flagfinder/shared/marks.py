@@ -116,6 +116,11 @@ def mark(
                 sender.sendto(text.encode(), os.fspath(path))
             except (ConnectionRefusedError, FileNotFoundError):
                 continue  # a recorder that was killed leaves its socket
+            except PermissionError:
+                if recorder is not None:
+                    raise
+                left_out.append(pid)
+                continue
         marked.append(pid)
     return Marked(marked, left_out)
 
