@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use flagfinder_export as engine;
+use flagfinder_failure::Failure;
 use flagfinder_trace::{End, Info, Note};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -124,7 +125,15 @@ impl Stepping {
         let recording = self.inner.take();
         let bytes = recording.map(|recording| recording.finish(end));
         let bytes = bytes.transpose().map_err(raise)?.unwrap_or_default();
-        flagfinder_files::write_private(&path, |file| file.write_all(&bytes))?;
+        let written = flagfinder_files::write_private(&path, |file| file.write_all(&bytes));
+        written.map_err(|error| {
+            raise(Failure::io(
+                "The trace can't be written",
+                &error,
+                "Make room on the disk, or choose another path with -o.",
+                "What the program did is not kept; other files are unaffected.",
+            ))
+        })?;
         Ok(bytes.len() as u64)
     }
 }

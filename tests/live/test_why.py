@@ -64,6 +64,7 @@ SCENARIOS = {
     "lost_message": 2,
     "proxy": 2,
     "full_pipe": 2,
+    "own_fifo": 1,
     "dead_peer": 1,
     "circle_of_pipes": 2,
     "asks_pipe": 1,

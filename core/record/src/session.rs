@@ -401,17 +401,17 @@ impl Session<'_> {
         notes
     }
 
-    /// Why the target was not waited for any longer, although the trace ends before.
+    /// What ended the watch over the target, long after the trace's end.
     fn why_it_ended(&self) -> Option<Note> {
         let why = match self.end.reason {
             EndReason::Spinning => "a thread spun",
             EndReason::Limit => "the time was over",
             EndReason::Printed => "the text was printed",
-            EndReason::Marked => "a mark asked for it",
+            EndReason::Marked => "a mark asked for the end",
             EndReason::Interrupted => "it was interrupted",
             EndReason::TargetEnded | EndReason::WriteFailed => return None,
         };
-        let text = format!("what came after the trace's end is not in it: {why}");
+        let text = format!("from there on the program ran unrecorded, until {why}");
         Some(Note {
             level: NoteLevel::Warning,
             text,

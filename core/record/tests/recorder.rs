@@ -236,7 +236,7 @@ fn a_full_disk_leaves_every_end_as_it_was_asked_for() {
     for (mut options, mark, why) in [
         (limited, None, "the time was over"),
         (spinning, None, "a thread spun"),
-        (marked, after, "a mark asked for it"),
+        (marked, after, "a mark asked for the end"),
         (printed, None, "the text was printed"),
     ] {
         for then in [Then::Kill, Then::Leave] {

@@ -223,6 +223,16 @@ static void full_pipe(const char *folder)
             exit(6);
 }
 
+/* The reader has a FIFO open by both ends, twice, and nobody else has: others can open it. */
+static void own_fifo(const char *folder)
+{
+    int fd = open(new_fifo(folder), O_RDWR);
+    if (dup(fd) < 0)
+        exit(6);
+    truth("input", getpid(), getpid());
+    read_one(fd);
+}
+
 /* The writer has ended, and the reader keeps the write end open itself. */
 static void dead_peer(const char *folder)
 {
@@ -387,6 +397,7 @@ const struct scenario in_channels[] = {
     {"lost_message", lost_message},
     {"proxy", proxy},
     {"full_pipe", full_pipe},
+    {"own_fifo", own_fifo},
     {"dead_peer", dead_peer},
     {"circle_of_pipes", circle_of_pipes},
     {"asks_pipe", asks_pipe},

@@ -406,7 +406,7 @@ fn alone(
             format!("only process {pid} itself can write to {what} (fd {fd})"),
         ),
         // Its name is there for others: one that comes later may still write.
-        Some(fd) if is_named(place) => End::outside(
+        Some(fd) if place.target.starts_with('/') => End::outside(
             RootKind::Input,
             format!("nobody else has {what} open, only process {pid} itself (fd {fd})"),
         ),
