@@ -5,6 +5,7 @@
 # make soak   what a release needs (hours): every variant of every sample five times, the bars of
 #             all rounds, long suites, fuzzing
 # make fuzz   feed damaged files to every reader for SECONDS (default: 3600), see fuzz/README.md
+# make lab    ask flagfinder about programs with a known truth, see lab/README.md (hours)
 # make lint   formatters, linters, types, layering
 # make report render docs/benchmarks.md from bench/results
 # Set-up is part of every target and cheap when there is nothing to do. tests/sizes.py says what is
@@ -32,7 +33,9 @@ PYTEST := MAKEFLAGS= FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyt
 BESIDE_TEST := 2700
 ALONE_TEST := 1800
 
-.PHONY: demo check check-built check-rust check-python test test-static test-live \
+LAB := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python lab/lab.py
+
+.PHONY: lab lab-check lab-quick lab-keep demo check check-built check-rust check-python test test-static test-live \
 	test-live-and-lint-rust soak fuzz lint lint-rust lint-others report test-rust setup tracer \
 	samples clean
 
@@ -102,6 +105,19 @@ lint-rust: $(STAMPS)/packages-lint
 
 report:
 	python3 bench/report.py
+
+# PART: open, check or sealed; CASES: families or FAMILY/CASE.
+lab: $(STAMPS)/dev tracer
+	@$(LAB) run $(CASES) $(PART:%=--part %)
+
+lab-check: $(STAMPS)/dev
+	@$(LAB) check $(CASES) $(PART:%=--part %)
+
+lab-quick: $(STAMPS)/dev
+	@$(LAB) quick --part check
+
+lab-keep:
+	@$(LAB) keep && $(LAB) page
 
 SECONDS := 3600
 fuzz: $(STAMPS)/packages

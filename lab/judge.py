@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""Is what flagfinder said of a case right?
+
+In: its JSON answer, the case and the truth of that start. Out: a result, and what was said in one
+line. What is judged is what a person would take for the answer: the first word, the root.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from case import Case
+from patient import Truth, Word
+
+RIGHT = "right"  # the first thing said is the truth
+CONTAINS = "contains"  # the truth is in the answer, but not first
+HALF = "half"  # the class is right, what it should tell is not there
+NOTHING = "nothing"  # nothing is claimed
+WRONG = "wrong"  # something else is claimed
+FAILED = "failed"  # no answer came
+RESULTS = (RIGHT, CONTAINS, HALF, NOTHING, WRONG, FAILED)
+
+# Of a process that nothing is wrong with nobody may say these.
+_NEVER_OF_HEALTHY = ("deadlock", "ended", "stopped", "frozen")
+# The score from which on a word is told as the answer; below it is "nearly".
+_CLAIMED = 0.5
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``mark``: how the answer says it knows (proved, seen, by-code, assumed, a score)."""
+
+    result: str
+    said: str
+    mark: str = ""
+
+
+def of_words(case: Case, truth: Truth, answer: dict[str, Any], run: str = "spin") -> Judgement:
+    """Of `spin`, `core`, `diff` or `find`: the words of the thread that waits. `spin` of a
+    process with other busy threads may name words of theirs, too: those count as said later.
+    """
+    threads = answer.get("threads")
+    if isinstance(threads, list):
+        threads = sorted(threads, key=lambda one: one["tid"] != truth.waiter)
+        flags = [flag for one in threads for flag in one["flags"]]
+        loops = [one.get("python", {}) or {} for one in threads]
+        scripts = [one["script"] for one in threads if one.get("script")]
+    else:
+        flags, loops, scripts = answer.get("flags", []), [answer.get("python") or {}], []
+    said = "; ".join(_told(flag) for flag in flags[:3])
+    code = [
+        exit_["when"]
+        for python in loops
+        for exit_ in ((python.get("loop") or {}).get("exits") or ())
+    ] + [ask for script in scripts for ask in map(str, script.get("asks", ()))]
+    said = said or "; ".join(code[:3])
+    if case.expect.python and any(re.search(case.expect.python, text) for text in code):
+        return Judgement(RIGHT, "; ".join(code[:3]), "source")
+    claimed = [flag for flag in flags if flag["confidence"] >= _CLAIMED]
+    if case.expect.nothing or case.is_negative:
+        if not claimed:
+            return Judgement(RIGHT, said or "no word")
+        return Judgement(WRONG, said, _mark(claimed[0]))
+    matches = [_matches(case, truth, flag, run) for flag in flags]
+    if not flags:
+        return Judgement(NOTHING, _reason(answer))
+    if matches[0]:
+        return Judgement(RIGHT, said, _mark(flags[0]))
+    if any(matches):
+        return Judgement(CONTAINS, said, _mark(flags[0]))
+    if not claimed:
+        return Judgement(NOTHING, said)
+    if case.expect.call and any(_calls(case, flag) for flag in flags):
+        return Judgement(HALF, said, _mark(flags[0]))
+    if all(_among(truth, case.expect.also, flag, run) for flag in claimed):
+        return Judgement(HALF, said, _mark(flags[0]))
+    return Judgement(WRONG, said, _mark(claimed[0]))
+
+
+def _matches(case: Case, truth: Truth, flag: dict[str, Any], run: str) -> bool:
+    if case.expect.call and _calls(case, flag):
+        return not case.expect.fd or _descriptor(case, truth) in _descriptors(flag)
+    return _among(truth, case.expect.words, flag, run)
+
+
+def _calls(case: Case, flag: dict[str, Any]) -> bool:
+    return flag["kind"] == "syscall" and flag["name"].split("(")[0] in case.expect.call
+
+
+def _descriptor(case: Case, truth: Truth) -> int:
+    return truth.descriptors.get(case.expect.fd, -1)
+
+
+def _descriptors(flag: dict[str, Any]) -> set[int]:
+    """Those that the call is said to come back for; its arguments where it has no list."""
+    listed = {one["fd"] for one in flag.get("descriptors", ()) if one.get("because") != "not-ready"}
+    call = flag.get("call") or {}
+    found = {one["fd"] for one in call.get("found", ()) if one["fd"] is not None}
+    return listed | found | set(call.get("args", ())[:1])
+
+
+def _among(truth: Truth, names: Iterable[str], flag: dict[str, Any], run: str) -> bool:
+    address = (flag.get("address") or {}).get(run)
+    if address is None:
+        return False
+    start = int(address, 16)
+    return any(_overlaps(truth.words[name], start, flag["size"]) for name in names)
+
+
+def _overlaps(word: Word, start: int, size: int) -> bool:
+    return start < word.address + word.size and word.address < start + max(size, 1)
+
+
+def _told(flag: dict[str, Any]) -> str:
+    return f"{flag['name']} ({flag['confidence']:g})"
+
+
+def _mark(flag: dict[str, Any]) -> str:
+    """How it is known: by a copy that left the loop, or by a score."""
+    proof = flag.get("proof") or {}
+    if proof.get("outcome") == "leaves":
+        return "proved"
+    return "by score" if flag["confidence"] >= _CLAIMED else "unsure"
+
+
+def _reason(answer: dict[str, Any]) -> str:
+    threads = answer.get("threads")
+    if isinstance(threads, list):
+        reasons = [one["reason"] for one in threads if one["reason"]]
+        return reasons[0] if reasons else "nothing"
+    return str(answer.get("reason", "nothing"))
+
+
+def of_chain(case: Case, truth: Truth, answer: dict[str, Any], status: int) -> Judgement:
+    """Of `why`, of a process or a core, and of `guard`: the root and the story."""
+    root, story = answer["root"], answer["story"]
+    expect = case.expect.why
+    said = f"[{root['kind']}] {story[0] if story else root['what']}"
+    marks = [link["known"] for link in answer["links"]]
+    mark = max(marks, key=("seen", "proved", "by-code", "assumed").index) if marks else ""
+    text = "\n".join((*story, root["what"]))
+    claims = status == 0 and root["kind"] != "unknown"
+    never = expect.never or (_NEVER_OF_HEALTHY if case.is_negative else ())
+    if root["kind"] in never:
+        return Judgement(WRONG, said, mark)
+    named = {(root["pid"], root["tid"])}
+    if claims and any(_is(truth, role, named) for role in case.expect.innocents):
+        return Judgement(WRONG, said, mark)
+    if case.is_negative:
+        return Judgement(RIGHT, said, mark)
+    at = not expect.at or _is(truth, expect.at, named)
+    says = all(re.search(pattern, text, re.I) for pattern in expect.says)
+    words = not case.expect.words or _links_word(case, truth, answer)
+    if root["kind"] in expect.root and at:
+        return Judgement(RIGHT if says and words else HALF, said, mark)
+    if not expect.root and words and says:
+        return Judgement(RIGHT, said, mark)
+    if not claims:
+        return Judgement(NOTHING, said, mark)
+    return Judgement(WRONG, said, mark)
+
+
+def _links_word(case: Case, truth: Truth, answer: dict[str, Any]) -> bool:
+    """Whether a link waits for one of the words."""
+    addresses = [link["waits_for"]["address"] for link in answer["links"]]
+    flags = [{"address": {"spin": one}, "size": 1} for one in addresses if one]
+    return any(_among(truth, case.expect.words, flag, "spin") for flag in flags)
+
+
+def _is(truth: Truth, role: str, named: set[tuple[int | None, int | None]]) -> bool:
+    pid, tid = truth.roles[role]
+    return any(one == pid and (not tid or thread in (tid, None)) for one, thread in named)
+
+
+def of_diagnosis(case: Case, truth: Truth, answer: dict[str, Any]) -> Judgement:
+    """Of `diagnose`: its culprits."""
+    culprits = answer.get("culprits", [])
+    said = "; ".join(f"{one['class']} {one['thread']}" for one in culprits[:3]) or "nobody"
+    wanted = truth.roles.get(case.expect.culprit)
+    if not culprits:
+        return Judgement(RIGHT if wanted is None else NOTHING, said)
+    matches = [
+        wanted is not None and one["pid"] == wanted[0] and wanted[1] in (0, one["tid"])
+        for one in culprits
+    ]
+    if matches[0]:
+        return Judgement(RIGHT, said)
+    return Judgement(CONTAINS if any(matches) else WRONG, said)

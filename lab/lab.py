@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: MIT
+"""The lab: how often is flagfinder right on programs that nobody tuned it to?
+
+    lab.py list             the cases by part, kind and language
+    lab.py check            starts each case and checks its truth, without flagfinder
+    lab.py run              asks flagfinder about each case; goes on where it was ended
+    lab.py quick            a few looks at cases of `check`: none may be worse than kept
+    lab.py foreign          asks gdb, py-spy, jstack and strace about the same cases
+    lab.py keep             takes the newest look of each case over into results/
+    lab.py page             renders docs/accuracy.md from results/
+
+README.md says how to add a case. Looks go to build/lab/looks.jsonl, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import page
+from case import HERE, KINDS, PARTS, ROOT, Case, RecipeError, all_cases
+from judge import FAILED, NOTHING, RESULTS, RIGHT, WRONG
+from look import FOREIGN, foreign, looks, looks_file
+from patient import CaseError, build, goes_well, install, is_released, missing, started
+
+KEPT = HERE / "results" / "looks.jsonl"
+STARTS = HERE / "results" / "starts.json"
+_QUIET = ("hang", "chain")  # kinds whose cases wait, so that several are looked at side by side
+_AT_ONCE = 3
+_PR_SET_CHILD_SUBREAPER = 36
+_QUICK = 150.0  # s
+
+
+def main() -> int:
+    """Does one of them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "what", choices=("list", "check", "run", "quick", "foreign", "keep", "page")
+    )
+    parser.add_argument("cases", nargs="*", help="families, or FAMILY/CASE (default: all)")
+    parser.add_argument("--part", choices=PARTS, help="only the cases of this part")
+    parser.add_argument("--kind", choices=KINDS, help="only the cases of this kind")
+    parser.add_argument("--verbs", nargs="+", help="only these verbs")
+    parser.add_argument("--turns", type=int, default=3, help="looks at each case (default 3)")
+    parser.add_argument("--loads", nargs="+", default=["idle", "busy"], help="idle, busy or both")
+    parser.add_argument("--without", default="", metavar="RULE", help="switch a rule off")
+    parser.add_argument("--again", action="store_true", help="forget the looks of before")
+    options = parser.parse_args()
+    # What a patient starts becomes ours when its parent ends, and can be waited for.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        cases = all_cases(options.cases, options.part)
+        cases = [case for case in cases if options.kind in (None, case.kind)]
+        return {
+            "list": _list,
+            "check": _check,
+            "run": _run,
+            "quick": _quick,
+            "foreign": _foreign,
+            "keep": _keep,
+            "page": lambda *_: page.render(KEPT, STARTS, all_cases()),
+        }[options.what](cases, options)
+    except RecipeError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 2
+
+
+def _list(cases: Sequence[Case], _options: argparse.Namespace) -> int:
+    for case in cases:
+        print(f"{case.part:7}{case.kind:10}{case.language:10}{case.id:50}{case.about}")
+    families = {case.family for case in cases}
+    negatives = sum(case.is_negative for case in cases)
+    print(f"\n{len(cases)} cases in {len(families)} families; {negatives} negatives")
+    for name, one in (("part", "part"), ("kind", "kind"), ("language", "language")):
+        counts = collections.Counter(getattr(case, one) for case in cases)
+        print(f"by {name}: " + ", ".join(f"{key} {count}" for key, count in counts.most_common()))
+    return 0
+
+
+def _prepared(cases: Sequence[Case]) -> tuple[list[Case], dict[str, str]]:
+    """The cases that could be built, and why others could not."""
+    failed: dict[str, str] = {}
+    by_family: dict[str, list[Case]] = {}
+    for case in cases:
+        by_family.setdefault(case.family, []).append(case)
+    ready: list[Case] = []
+    for family, own in by_family.items():
+        try:
+            install(own)
+        except (CaseError, subprocess.TimeoutExpired) as error:
+            failed |= {case.id: str(error) for case in own}
+            print(f"{family}: {error}", file=sys.stderr)
+            continue
+        for case in own:
+            try:
+                build(case)
+                ready.append(case)
+            except (CaseError, subprocess.TimeoutExpired) as error:
+                failed[case.id] = str(error)
+                print(f"{case.id}: {error}", file=sys.stderr)
+    return ready, failed
+
+
+def _check(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    """Each case, ``--turns`` times: it stands as its recipe says, its word ends the loop, its good
+    run ends well.
+    """
+    ready, failed = _prepared(cases)
+    rows: dict[str, list[str]] = {case.id: [] for case in ready}
+
+    def one(case: Case) -> str:
+        try:
+            with started(case) as start:
+                if not is_released(case, start):
+                    return "the word that is said to end the loop does not"
+            return goes_well(case) or ""
+        except (CaseError, OSError, subprocess.SubprocessError) as error:
+            return str(error)
+
+    for turn in range(options.turns):
+        for case, told in _each(ready, one):
+            rows[case.id].append(told)
+            print(f"{turn + 1} {case.id}: {told or 'stands'}", flush=True)
+    bad = {name: told for name, told in rows.items() if any(told)}
+    total, wrong = sum(map(len, rows.values())), sum(bool(one) for told in rows.values() for one in told)
+    print(f"\n{total} starts, {wrong} failed; {len(failed)} cases could not be built")
+    for name, told in bad.items():
+        print(f"  {name}: {'; '.join(filter(None, told))}")
+    if not options.cases and options.part is None and options.kind is None:
+        STARTS.parent.mkdir(exist_ok=True)
+        kept = {
+            "date": time.strftime("%Y-%m-%d"),
+            "cases": len(cases),
+            "families": len({case.family for case in cases}),
+            "negatives": sum(case.is_negative for case in cases),
+            "starts": total,
+            "failed": wrong,
+            "not_built": sorted(failed),
+            "failures": {name: sorted({one for one in told if one}) for name, told in bad.items()},
+        }
+        STARTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 1 if bad or failed else 0
+
+
+def _each(cases: Sequence[Case], do: Any) -> Iterable[tuple[Case, Any]]:
+    """What comes of each case: one after the other, those that only wait some at a time."""
+    quiet = [case for case in cases if case.kind in _QUIET]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from zip(quiet, pool.map(do, quiet), strict=True)
+    for case in cases:
+        if case not in quiet:
+            yield case, do(case)
+
+
+def _commit() -> str:
+    told = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return told.stdout.strip()
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("case", "verb", "load", "turn", "without"))
+
+
+def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    """``--turns`` looks by each verb, idle and beside a busy process. What another run of this
+    commit has seen is not looked at again.
+    """
+    commit = _commit()
+    if options.without:
+        os.environ["FF_WITHOUT"] = options.without
+    file = looks_file()
+    old = [] if options.again else [row for row in _read(file) if row["commit"] == commit]
+    done = {_key(row) for row in old}
+    ready, failed = _prepared(cases)
+    print(f"{len(ready)} cases, {len(failed)} could not be built", flush=True)
+    work = [
+        (case, load, turn, verbs)
+        for turn in range(options.turns)
+        for load in options.loads
+        for case in ready
+        if (
+            verbs := [
+                verb
+                for verb in case.verbs
+                if (not options.verbs or verb in options.verbs)
+                and (case.id, verb, load, turn, options.without) not in done
+            ]
+        )
+    ]
+    begin, counts = time.monotonic(), collections.Counter[str]()
+    with file.open("w" if options.again else "a", encoding="utf-8") as out:
+
+        def ask(one: tuple[Case, str, int, list[str]]) -> list[Any]:
+            case, load, turn, verbs = one
+            return list(looks(case, verbs, load, turn, commit, options.without))
+
+        for number, rows in enumerate(_in_order(work, ask), 1):
+            for row in rows:
+                out.write(row.row() + "\n")
+                counts[row.result] += 1
+                what = f"{row.result:9}{row.verb:9}{row.load:5}{row.case}"
+                print(f"{what}: {row.said}", flush=True)
+            out.flush()
+            left = (time.monotonic() - begin) / number * (len(work) - number)
+            print(f"   {number} of {len(work)}, {left / 60:.0f} min left", flush=True)
+    print(", ".join(f"{name} {counts[name]}" for name in RESULTS))
+    return 0
+
+
+def _in_order(work: Sequence[Any], ask: Any) -> Iterable[list[Any]]:
+    """Cases that wait are looked at side by side, but not beside one that computes."""
+    index = 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        while index < len(work):
+            end = index
+            while end < len(work) and work[end][0].kind in _QUIET:
+                end += 1
+            if end > index:
+                yield from pool.map(ask, work[index:end])
+            else:
+                end = index + 1
+                yield ask(work[index])
+            index = end
+
+
+def _best(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], collections.Counter[str]]:
+    found: dict[tuple[str, str], collections.Counter[str]] = {}
+    for row in rows:
+        if not row["without"]:
+            found.setdefault((row["case"], row["verb"]), collections.Counter())[row["result"]] += 1
+    return found
+
+
+def _quick(cases: Sequence[Case], _options: argparse.Namespace) -> int:
+    """For `make test`: the cases of `check` that need nothing to be installed and were right at
+    every kept look are looked at once, as many as there is time for. One that is not right is
+    looked at twice more: it is worse if it is right at none, or wrong where nothing was.
+    """
+    kept = _best(row for row in _read(KEPT) if row["part"] == "check" and row["load"] == "idle")
+    begin, worse, asked, left = time.monotonic(), [], 0, 0
+    for case in cases:
+        if case.part != "check" or case.needs.pip or case.needs.npm:
+            continue
+        for verb in case.verbs:
+            before = kept.get((case.id, verb))
+            if before is None or set(before) != {RIGHT} or verb not in ("spin", "why"):
+                continue
+            if time.monotonic() - begin > _QUICK:
+                left += 1
+                continue
+            try:
+                _need_nothing(case)
+                build(case)
+            except CaseError:
+                continue
+            for turn in range(3):
+                row = next(iter(looks(case, [verb], "idle", turn, "", "")))
+                if row.result == RIGHT:
+                    break
+            asked += 1
+            if row.result != RIGHT:
+                worse.append(f"{case.id}, {verb}: {row.result}: {row.said}")
+    for one in worse:
+        print(f"worse than kept: {one}")
+    seconds = time.monotonic() - begin
+    print(f"lab: {asked - len(worse)} of {asked} as kept, {left} not asked, {seconds:.0f} s")
+    return 1 if worse else 0
+
+
+def _need_nothing(case: Case) -> None:
+    """Raises CaseError where a package is missing."""
+    if lacking := missing(case):
+        raise CaseError(f"it needs {', '.join(lacking)}")
+
+
+def _foreign(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    ready, _ = _prepared([case for case in cases if case.expect.telltale])
+    commit = _commit()
+    with looks_file().open("a", encoding="utf-8") as out:
+        for case in ready:
+            for tool in FOREIGN:
+                row = foreign(case, tool, 0, commit)
+                if row is not None:
+                    out.write(row.row() + "\n")
+                    print(f"{row.result:9}{tool:8}{case.id}: {row.said}", flush=True)
+    return 0
+
+
+def _keep(_cases: Sequence[Case], _options: argparse.Namespace) -> int:
+    """The newest looks at each case by each verb replace those that are kept."""
+    known = {case.id for case in all_cases()}
+    old = [row for row in _read(KEPT) if row["case"] in known]
+    new = [row for row in _read(looks_file()) if row["case"] in known]
+    newest = {(row["case"], row["verb"], row["without"]): row["commit"] for row in (*old, *new)}
+    rows = {
+        _key(row): row
+        for row in (*old, *new)
+        if newest[row["case"], row["verb"], row["without"]] == row["commit"]
+    }
+    KEPT.parent.mkdir(exist_ok=True)
+    lines = [json.dumps(rows[key], ensure_ascii=False) for key in sorted(rows)]
+    KEPT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    worst = sum(row["result"] in (WRONG, NOTHING, FAILED) for row in rows.values())
+    print(f"{len(rows)} looks kept, {worst} of them wrong, empty or failed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: MIT
+"""Builds a case, starts it, and finds out what is true of it without flagfinder.
+
+In: a case. Out: a process that stands as the recipe says, and the truth: its roles, words and
+descriptors. Whatever was started is ended, also what has left its session: each process of a start
+has LAB_START in its environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from case import HERE, ROOT, WORK, Case
+
+_BUILDING = 900.0  # s
+_LOOKING = 0.6  # s, for which a thread is watched
+_BUSY = 0.5  # of a processor: a thread that spins
+_SWITCHES = 8  # in that time: a thread that wakes again and again
+
+
+class CaseError(Exception):
+    """A case that could not be built or started, or whose truth is not what its recipe says."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of memory: where it lies, and in which process."""
+
+    address: int
+    size: int
+    pid: int
+
+
+@dataclass
+class Truth:
+    """What is true of a start: roles are processes and threads, a thread of 0 is any."""
+
+    pid: int = 0
+    roles: dict[str, tuple[int, int]] = field(default_factory=dict)
+    words: dict[str, Word] = field(default_factory=dict)
+    descriptors: dict[str, int] = field(default_factory=dict)
+    is_ready: bool = False
+
+    @property
+    def waiter(self) -> int:
+        """The thread that waits."""
+        return self.roles.get("waiter", (self.pid, 0))[1] or self.pid
+
+    def read(self, text: str) -> None:
+        """Takes over lines as truth.h writes them; an unfinished last one is left."""
+        for line in text.splitlines(keepends=True):
+            match line.split():
+                case _ if not line.endswith("\n"):
+                    return
+                case ["ready"]:
+                    self.is_ready = True
+                case ["target", pid]:
+                    self.pid = int(pid)
+                case ["role", name, pid, *tid]:
+                    self.roles[name] = (int(pid), int(tid[0]) if tid else 0)
+                    if name == "waiter":
+                        self.pid = int(pid)
+                case ["word", name, address, size, *pid]:
+                    owner = int(pid[0]) if pid else self.pid
+                    self.words[name] = Word(int(address, 0), int(size), owner)
+                case ["fd", name, number]:
+                    self.descriptors[name] = int(number)
+                case _:
+                    raise CaseError(f"the truth has a line {line!r}")
+
+
+@dataclass(frozen=True)
+class Start:
+    """A case that stands. ``folder`` is this start's own."""
+
+    process: subprocess.Popen[bytes]
+    truth: Truth
+    folder: Path
+    mark: str
+
+
+def missing(case: Case) -> list[str]:
+    """Packages and programs that the case lacks here."""
+    lacking = [name for name in case.needs.programs if shutil.which(name) is None]
+    for name in case.needs.apt:
+        package, _, version = name.partition("=")
+        query = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Version}", package]
+        told = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+        if not told or told[0] != "ii" or (version and told[1] != version):
+            lacking.append(name)
+    return lacking
+
+
+def install(cases: list[Case]) -> None:
+    """Installs the packages of the cases (apt-get, as root) and makes their environments."""
+    apt = {name for case in cases for name in case.needs.apt if name in missing(case)}
+    if apt:
+        if os.geteuid() != 0:
+            raise CaseError(f"as root: apt-get install {' '.join(sorted(apt))}")
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        # A service that a package starts is no case of ours, and has our ports.
+        policy = Path("/usr/sbin/policy-rc.d")
+        own = not policy.exists()
+        if own:
+            policy.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+            policy.chmod(0o755)
+        try:
+            _must(["apt-get", "update", "-q"], ROOT, quiet)
+            command = ["apt-get", "install", "-qy", "--no-install-recommends", *sorted(apt)]
+            _must(command, ROOT, quiet)
+        finally:
+            if own:
+                policy.unlink()
+    for case in {case.family: case for case in cases if case.needs.pip}.values():
+        folder = WORK / "venv" / case.family
+        stamp = folder / "packages"
+        wanted = "\n".join(case.needs.pip)
+        if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            _must(["/usr/bin/python3", "-m", "venv", str(folder)], ROOT)
+            _must([str(folder / "bin" / "pip"), "install", "-q", *case.needs.pip], ROOT)
+            stamp.write_text(wanted, encoding="utf-8")
+
+
+def build(case: Case) -> None:
+    """Builds it unless its recipe and sources are as they were."""
+    stamp = case.work / ".built"
+    newest = max(path.stat().st_mtime for path in case.sources.rglob("*") if path.is_file())
+    made = "\n".join((*case.build, *case.needs.npm))
+    if stamp.exists() and stamp.stat().st_mtime > newest and stamp.read_text("utf-8") == made:
+        return
+    shutil.rmtree(case.work, ignore_errors=True)
+    case.work.mkdir(parents=True)
+    if case.needs.npm:
+        _must(["npm", "install", "--silent", "--no-audit", *case.needs.npm], case.work)
+    environment = {**os.environ, "CPATH": str(HERE)}
+    for line in case.build:
+        _must(["sh", "-ec", line], case.work, environment)
+    stamp.write_text(made, encoding="utf-8")
+
+
+def _must(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> None:
+    ran = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_BUILDING,
+        check=False,
+    )
+    if ran.returncode:
+        told = (ran.stderr or ran.stdout).decode(errors="replace").strip().splitlines()
+        raise CaseError(f"{command[-1]}: {' | '.join(told[-4:])}")
+
+
+def environment_of(case: Case, folder: Path, mark: str) -> dict[str, str]:
+    """What each command of a start sees."""
+    return {
+        **os.environ,
+        "LAB_TRUTH": str(folder / "truth"),
+        "LAB_RUN": str(folder),
+        "LAB_WORK": str(case.work),
+        "LAB_START": mark,
+        "PYTHONPATH": str(HERE),
+    }
+
+
+@contextlib.contextmanager
+def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
+    """The case, once it stands as its recipe says. ``before`` stands before its command."""
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="lab-") as name:
+        folder = Path(name)
+        environment = environment_of(case, folder, mark)
+        with _standard_input(case.stdin) as (stdin, held):
+            process = subprocess.Popen(
+                [*before, *case.bad],
+                cwd=case.work,
+                env=environment,
+                stdin=stdin,
+                stdout=(folder / "stdout").open("wb"),
+                stderr=(folder / "stderr").open("wb"),
+                start_new_session=True,
+            )
+            try:
+                if held is not None:
+                    os.close(stdin)
+                truth = _awaited(case, process, folder, environment)
+                yield Start(process, truth, folder, mark)
+            finally:
+                if case.after:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        subprocess.run(
+                            case.after,
+                            env=environment,
+                            cwd=case.work,
+                            capture_output=True,
+                            timeout=20,
+                            check=False,
+                        )
+                end(mark)
+                process.wait()
+
+
+@contextlib.contextmanager
+def _standard_input(kind: str) -> Iterator[tuple[int, int | None]]:
+    """What the program reads, and its other end, which is held open and silent."""
+    if kind == "null":
+        with Path(os.devnull).open("rb") as nothing:
+            yield nothing.fileno(), None
+        return
+    held, given = pty.openpty() if kind == "tty" else os.pipe()[::-1]
+    try:
+        yield given, held
+    finally:
+        os.close(held)
+
+
+def _awaited(
+    case: Case, process: subprocess.Popen[bytes], folder: Path, environment: dict[str, str]
+) -> Truth:
+    """The truth once the case is ready: its program says so, or its script of the truth does."""
+    deadline = time.monotonic() + case.seconds
+    truth = Truth()
+    told = "it said nothing"
+    while not truth.is_ready:
+        if process.poll() is not None and not _members(environment["LAB_START"]):
+            said = _tail(folder / "stderr") or _tail(folder / "stdout")
+            raise CaseError(f"it ended with {process.returncode}: {said}")
+        if time.monotonic() > deadline:
+            raise CaseError(f"it is not ready after {case.seconds:g} s: {told}")
+        if case.truth:
+            asked = subprocess.run(
+                [word.replace("{pid}", str(process.pid)) for word in case.truth],
+                cwd=case.work,
+                env={**environment, "LAB_PID": str(process.pid)},
+                capture_output=True,
+                text=True,
+                timeout=max(1.0, deadline - time.monotonic()),
+                check=False,
+            )
+            told = f"its truth ended with {asked.returncode}: {asked.stderr[-300:]}"
+        time.sleep(0.05)
+        with contextlib.suppress(FileNotFoundError):
+            truth = Truth(process.pid)
+            truth.read((folder / "truth").read_text(encoding="utf-8"))
+    time.sleep(0.3)  # the thread that said it waits in a moment
+    _check(case, truth, environment)
+    return truth
+
+
+def _tail(path: Path) -> str:
+    return path.read_bytes()[-300:].decode(errors="replace").strip()
+
+
+def _check(case: Case, truth: Truth, environment: dict[str, str]) -> None:
+    """The truth holds, as far as /proc tells."""
+    names = {*case.expect.words, *case.expect.also}
+    if unknown := names - truth.words.keys():
+        raise CaseError(f"the truth does not tell of the words {', '.join(sorted(unknown))}")
+    roles = {*case.expect.innocents, case.expect.why.at, case.expect.culprit} - {""}
+    if unknown := roles - truth.roles.keys():
+        raise CaseError(f"the truth does not tell of the roles {', '.join(sorted(unknown))}")
+    before, values = Activity.of(truth.waiter), {name: value_of(truth, name) for name in names}
+    time.sleep(_LOOKING)
+    after = Activity.of(truth.waiter)
+    used = (after.seconds - before.seconds) / _LOOKING
+    switches = after.switches - before.switches
+    seen = f"thread {truth.waiter} used {used:.0%} of a processor and slept {switches} times"
+    holds = {
+        "any": True,
+        "repeats": used > _BUSY / 2 or switches >= _SWITCHES,
+        "spins": used > _BUSY / 2,
+        "stays": used < 0.1 and switches < _SWITCHES and after.state in "SDTt",
+    }
+    if not holds[case.check.waiter]:
+        raise CaseError(f"its waiter is said to be {case.check.waiter!r}: {seen}")
+    for name in case.expect.words:
+        if case.kind == "word" and value_of(truth, name) != values[name]:
+            raise CaseError(f"the word {name} changes by itself")
+    if case.check.script:
+        ran = subprocess.run(
+            ["sh", "-c", case.check.script],
+            cwd=case.work,
+            env={**environment, "LAB_PID": str(truth.pid), "LAB_WAITER": str(truth.waiter)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        if ran.returncode:
+            raise CaseError(f"its check failed: {(ran.stderr or ran.stdout)[-300:]}")
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What a thread has done until now: seconds of processor, times it gave the processor up."""
+
+    seconds: float
+    switches: int
+    state: str
+
+    @staticmethod
+    def of(tid: int) -> Activity:
+        folder = Path(f"/proc/{tid}/task/{tid}")
+        if not folder.exists():
+            folder = next(iter(Path("/proc").glob(f"[0-9]*/task/{tid}")), folder)
+        try:
+            state, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
+            status = (folder / "status").read_text()
+        except OSError as error:
+            raise CaseError(f"thread {tid} is gone") from error
+        used = (int(rest[10]) + int(rest[11])) / os.sysconf("SC_CLK_TCK")
+        slept = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        return Activity(used, slept, state)
+
+
+def value_of(truth: Truth, name: str) -> int | None:
+    """What the word holds, None where its memory can't be read."""
+    word = truth.words[name]
+    try:
+        with Path(f"/proc/{word.pid}/mem").open("rb") as memory:
+            memory.seek(word.address)
+            return int.from_bytes(memory.read(word.size), "little")
+    except OSError:
+        return None
+
+
+def is_released(case: Case, start: Start) -> bool:
+    """Whether the thread that waits leaves its loop once the word has the value that ends it: the
+    strongest proof of a truth. The process is of no use afterwards.
+    """
+    if case.check.released_by is None:
+        return True
+    name, value = case.check.released_by
+    word = start.truth.words[name]
+    with Path(f"/proc/{word.pid}/mem").open("r+b", buffering=0) as memory:
+        memory.seek(word.address)
+        memory.write(value.to_bytes(word.size, "little", signed=value < 0))
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            before = Activity.of(start.truth.waiter)
+            time.sleep(_LOOKING)
+            after = Activity.of(start.truth.waiter)
+        except CaseError:
+            return True
+        used = (after.seconds - before.seconds) / _LOOKING
+        if used < 0.1 and after.switches - before.switches < _SWITCHES:
+            return True
+    return False
+
+
+def goes_well(case: Case) -> str | None:
+    """Why the good run does not end as it should; None: it does."""
+    if case.good is None:
+        return None
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="lab-") as name:
+        environment = environment_of(case, Path(name), mark)
+        try:
+            ran = subprocess.run(
+                case.good,
+                cwd=case.work,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=case.seconds + 20,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return "the good run does not end"
+        finally:
+            end(mark)
+    if ran.returncode:
+        return f"the good run ends with {ran.returncode}: {ran.stderr[-300:].decode('utf-8', 'replace')}"
+    return None
+
+
+def _members(mark: str) -> list[int]:
+    """The living processes of a start."""
+    found = []
+    wanted = f"LAB_START={mark}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                is_own = wanted in (entry / "environ").read_bytes().split(b"\0")
+                if is_own and state != "Z" and int(entry.name) != os.getpid():
+                    found.append(int(entry.name))
+    return found
+
+
+def end(mark: str) -> None:
+    """Kills all processes of a start."""
+    for _ in range(50):
+        members = _members(mark)
+        if not members:
+            return
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
