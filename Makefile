@@ -93,8 +93,8 @@ test-rust: $(STAMPS)/packages-live
 lint: lint-others lint-rust
 
 lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
-	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench lldb_scripts setup.py
-	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench lldb_scripts setup.py
+	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench lab lldb_scripts setup.py
+	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench lab lldb_scripts setup.py
 	$(BIN)/mypy
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
 	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror

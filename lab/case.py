@@ -7,7 +7,6 @@ does not know is refused, so that a misspelt key can't make a case easier.
 
 from __future__ import annotations
 
-import functools
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -179,17 +178,6 @@ def _families() -> Iterator[Path]:
     yield from sorted(FAMILIES.glob("*/family.toml"))
 
 
-@functools.cache
-def _parts() -> Mapping[str, str]:
-    listed = tomllib.loads((HERE / "parts.toml").read_text(encoding="utf-8"))
-    if set(listed) != set(PARTS):
-        raise RecipeError(f"parts.toml: the parts are {', '.join(PARTS)}")
-    parts = {family: part for part in PARTS for family in listed[part]}
-    if len(parts) != sum(map(len, listed.values())):
-        raise RecipeError("parts.toml: a family is in two parts")
-    return parts
-
-
 def _cases(path: Path) -> Iterator[Case]:
     try:
         recipe = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -201,9 +189,6 @@ def _cases(path: Path) -> Iterator[Case]:
 
 
 def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
-    part = _parts().get(family)
-    if part is None:
-        raise RecipeError("the family is in no part of parts.toml")
     variables = keys.pop("vars", {})
     keys = _filled(
         keys,
@@ -215,9 +200,10 @@ def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
             "python": str(python_of(family, keys.get("needs", {}).get("pip", ()))),
         },
     )
-    kind = keys.pop("kind")
-    if kind not in KINDS:
-        raise RecipeError(f"no kind {kind!r}")
+    kind, part = keys.pop("kind"), keys.pop("part")
+    if kind not in KINDS or part not in PARTS:
+        raise RecipeError(f"no kind {kind!r}, or no part {part!r}")
+
     def words(key: str) -> tuple[str, ...] | None:
         line = keys.pop(key, None)
         return None if line is None else tuple(shlex.split(line))
@@ -290,7 +276,6 @@ def _made(kind: Any, keys: Mapping[str, Any]) -> Any:
         raise RecipeError(f"{kind.__name__.lower()}: unknown: {', '.join(unknown)}")
     made = {}
     for name, value in keys.items():
-        if known[name].type == "tuple[str, ...]":
-            value = tuple([value] if isinstance(value, str) else value)
-        made[name] = value
+        is_list = known[name].type == "tuple[str, ...]"
+        made[name] = tuple([value] if isinstance(value, str) else value) if is_list else value
     return kind(**made)

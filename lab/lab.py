@@ -134,7 +134,10 @@ def _check(cases: Sequence[Case], options: argparse.Namespace) -> int:
             rows[case.id].append(told)
             print(f"{turn + 1} {case.id}: {told or 'stands'}", flush=True)
     bad = {name: told for name, told in rows.items() if any(told)}
-    total, wrong = sum(map(len, rows.values())), sum(bool(one) for told in rows.values() for one in told)
+    total, wrong = (
+        sum(map(len, rows.values())),
+        sum(bool(one) for told in rows.values() for one in told),
+    )
     print(f"\n{total} starts, {wrong} failed; {len(failed)} cases could not be built")
     for name, told in bad.items():
         print(f"  {name}: {'; '.join(filter(None, told))}")
@@ -296,7 +299,7 @@ def _need_nothing(case: Case) -> None:
         raise CaseError(f"it needs {', '.join(lacking)}")
 
 
-def _foreign(cases: Sequence[Case], options: argparse.Namespace) -> int:
+def _foreign(cases: Sequence[Case], _options: argparse.Namespace) -> int:
     ready, _ = _prepared([case for case in cases if case.expect.telltale])
     commit = _commit()
     with looks_file().open("a", encoding="utf-8") as out:

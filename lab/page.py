@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Renders docs/accuracy.md from the kept looks.
 
-In: results/looks.jsonl, results/starts.json, the recipes. Out: the page. A figure of accuracy counts
-looks, not cases; a family with many variants counts no more than one: each family has the weight 1.
+In: results/looks.jsonl, results/starts.json, the recipes. Out: the page. A figure of accuracy is
+the mean over families: one with many variants counts no more than another.
 """
 
 from __future__ import annotations
@@ -106,11 +106,14 @@ def _table(rows: Sequence[Row], key: Callable[[Row], tuple[str, str]]) -> list[s
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     order = {name: index for index, name in enumerate((*PARTS, *KINDS.values()))}
+
+    def place(one: tuple[tuple[str, str], list[Row]]) -> tuple[int, str, int]:
+        (group, verb), _ = one
+        return order.get(group, len(order)), group, VERBS.index(verb)
+
     head = ("", "verb", "families", "looks", "right", "in it", "half", "nothing", "wrong", "failed")
     body = []
-    for (group, verb), own in sorted(
-        groups.items(), key=lambda one: (order.get(one[0][0], 99), one[0][0], VERBS.index(one[0][1]))
-    ):
+    for (group, verb), own in sorted(groups.items(), key=place):
         families = {row["case"].split("/")[0] for row in own}
         shares = [
             f"{_share(own, [result]):.0%}"
@@ -208,7 +211,7 @@ def _wrong(rows: Sequence[Row], by_id: dict[str, Case]) -> list[str]:
             continue
         truth = by_id[row["case"]].about if row["case"] in by_id else ""
         said = row["said"].replace("|", "\\|").replace("`", "'")
-        lines.append(f"- `{row['case']}`, {row['verb']}: said \"{said[:110]}\". {truth}")
+        lines.append(f'- `{row["case"]}`, {row["verb"]}: said "{said[:110]}". {truth}')
     if sealed:
         lines.append(f"- {sealed} more in *sealed*.")
     return lines or ["None."]

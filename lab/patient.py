@@ -385,7 +385,8 @@ def goes_well(case: Case) -> str | None:
         finally:
             end(mark)
     if ran.returncode:
-        return f"the good run ends with {ran.returncode}: {ran.stderr[-300:].decode('utf-8', 'replace')}"
+        told = ran.stderr[-300:].decode(errors="replace")
+        return f"the good run ends with {ran.returncode}: {told}"
     return None
 
 
