@@ -17,6 +17,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 FAMILIES = HERE / "families"
+INCLUDED = HERE / "include"  # what the programs of the lab import
 WORK = ROOT / "build" / "lab"
 PARTS = ("open", "check", "sealed")
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from case import HERE, ROOT, WORK, Case
+from case import INCLUDED, ROOT, WORK, Case
 
 _BUILDING = 900.0  # s
 _LOOKING = 0.6  # s, for which a thread is watched
@@ -144,7 +144,7 @@ def build(case: Case) -> None:
     case.work.mkdir(parents=True)
     if case.needs.npm:
         _must(["npm", "install", "--silent", "--no-audit", *case.needs.npm], case.work)
-    environment = {**os.environ, "CPATH": str(HERE)}
+    environment = {**os.environ, "CPATH": str(INCLUDED)}
     for line in case.build:
         _must(["sh", "-ec", line], case.work, environment)
     stamp.write_text(made, encoding="utf-8")
@@ -173,7 +173,7 @@ def environment_of(case: Case, folder: Path, mark: str) -> dict[str, str]:
         "LAB_RUN": str(folder),
         "LAB_WORK": str(case.work),
         "LAB_START": mark,
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": str(INCLUDED),
     }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a Python program of the lab says what is true of it, as truth.h does for C."""
+"""How a Python program of the lab says what is true of it, as truth.h does for C and C++."""
 
 import os
 import sys
