@@ -5,12 +5,12 @@ use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::Window;
 use iced_x86::Mnemonic;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::spin_loop::SpinLoop;
 
 /// What a loop does while it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoopKind {
     /// It only runs.

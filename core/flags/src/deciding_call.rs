@@ -299,7 +299,7 @@ impl Builder<'_> {
                             fd: Some(fd),
                             entry: None,
                             events: None,
-                            set: Some(set),
+                            set: Some(set.to_owned()),
                         });
                     }
                 }
@@ -359,7 +359,7 @@ fn found_text(found: &Found) -> String {
         (None, Some(entry)) => format!("entry {entry}"),
         (fd, _) => format!("fd {}", fd.unwrap_or(-1)),
     };
-    match (found.events, found.set) {
+    match (found.events, found.set.as_deref()) {
         (Some(events), _) => format!("{what} (revents {events:#x})"),
         (None, set) => format!("{what} ({} set)", set.unwrap_or("read")),
     }

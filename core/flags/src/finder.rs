@@ -11,7 +11,8 @@ use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
 use crate::report::{
-    Ask, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict, VirtualMachine,
+    Ask, Facts, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict,
+    VirtualMachine,
 };
 use crate::report_builder::Builder;
 use crate::within_poll;
@@ -128,12 +129,14 @@ pub fn report(
         groups,
         notes,
         explain: builder.explain,
-        gets_on: analysis.progress.consumes
-            || analysis.progress.is_woken
-            || !analysis.progress.repeats,
-        machine,
-        apart: own_position::apart(analysis),
-        within_poll: within_poll::words(window, analysis, &ranked),
+        facts: Facts {
+            gets_on: analysis.progress.consumes
+                || analysis.progress.is_woken
+                || !analysis.progress.repeats,
+            machine,
+            apart: own_position::apart(analysis),
+            within_poll: within_poll::words(window, analysis, &ranked),
+        },
         ..Report::nothing(verdict, "")
     }
 }

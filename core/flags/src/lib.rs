@@ -52,7 +52,8 @@ pub use live_evidence::LiveMemory;
 pub use moments::{Call, Made, Moments, What, Written};
 pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER, MERE_BOUND};
 pub use report::{
-    Addresses, Ask, Flag, FlagKind, Own, Report, ThreadName, Values, Verdict, VirtualMachine,
+    hex, Addresses, Ask, AskedCall, Facts, Flag, FlagKind, Found, Group, LoopReport, Own, Report,
+    ThreadName, Values, Verdict, VirtualMachine,
 };
 
 /// Looks for the flag in a window of one thread alone, without other runs.

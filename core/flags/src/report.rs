@@ -5,10 +5,10 @@ use flagfinder_analysis::LoopKind;
 use flagfinder_code::Code;
 use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// What a report says of the loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It polls a word that another thread is to write.
@@ -24,7 +24,7 @@ pub enum Verdict {
 }
 
 /// What holds the flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagKind {
     /// A variable, as a rule: memory that a module brought along.
@@ -42,7 +42,7 @@ pub enum FlagKind {
 }
 
 /// A thread, as a report names it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ThreadName {
     /// As the trace or /proc has it.
     pub tid: u32,
@@ -50,24 +50,28 @@ pub struct ThreadName {
     pub name: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Threads {
     pub normal: Option<ThreadName>,
     pub spin: Option<ThreadName>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// The loop, as a report tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct LoopReport {
+    /// What it does while it waits.
     pub kind: LoopKind,
     /// The outermost function that holds the loop; `module+0x..` when it has no symbol.
     pub function: Option<String>,
+    /// The module of that function; `None`: generated code.
     pub module: Option<String>,
     /// Whole iterations seen (with a diff: since the loop was entered).
     pub iterations: u64,
+    /// Where each iteration begins.
     pub header: Code,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DivergenceReport {
     pub branch: Code,
     pub normal_target: Option<Code>,
@@ -75,24 +79,24 @@ pub struct DivergenceReport {
 }
 
 /// Hex strings, absent as null.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Addresses {
     /// In the normal run; `None`: no counterpart is known, or there was no such run.
-    #[serde(serialize_with = "hex_option")]
+    #[serde(with = "hex")]
     pub normal: Option<u64>,
     /// In the spin run, or the live process; `None` for a system call.
-    #[serde(serialize_with = "hex_option")]
+    #[serde(with = "hex")]
     pub spin: Option<u64>,
 }
 
 /// Hex strings, absent as null.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Values {
     /// What the spinning thread reads; `None` when it is not known.
-    #[serde(serialize_with = "hex_option")]
+    #[serde(with = "hex")]
     pub spin: Option<u64>,
     /// A value with which the loop is left.
-    #[serde(serialize_with = "hex_option")]
+    #[serde(with = "hex")]
     pub exit: Option<u64>,
     /// What begins there, for values that are addresses.
     pub spin_symbol: Option<String>,
@@ -101,14 +105,14 @@ pub struct Values {
 }
 
 /// A store to the flag.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Writer {
     /// `normal` or `spin`.
     pub run: String,
     pub tid: u32,
     pub thread: String,
     pub code: Code,
-    #[serde(serialize_with = "hex_option")]
+    #[serde(with = "hex")]
     pub value: Option<u64>,
     /// Call sites, innermost first.
     pub stack: Vec<Code>,
@@ -121,7 +125,7 @@ pub struct Writer {
 }
 
 /// How it is known who owes a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Known {
     /// The thread that corresponds to it wrote the word in the normal run.
@@ -129,7 +133,7 @@ pub enum Known {
 }
 
 /// The thread of the normal run that wrote, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Seen {
     pub pid: u32,
     pub tid: u32,
@@ -143,14 +147,14 @@ pub struct Seen {
 }
 
 /// A thread of the spin run that should write the word.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Owed {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
     pub code: Code,
     /// What it stored in the normal run.
-    #[serde(serialize_with = "hex_option")]
+    #[serde(with = "hex")]
     pub value: Option<u64>,
     pub known: Known,
     /// What the thread of the normal run waited for last before.
@@ -172,7 +176,7 @@ pub struct Debt {
 }
 
 /// A candidate, as a report tells it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Flag {
     /// From 1, the likeliest; one count for `flags` and `considered`.
     pub rank: u32,
@@ -185,7 +189,7 @@ pub struct Flag {
     /// File name of the module that owns it; `None` for heap, stack and system calls.
     pub module: Option<String>,
     /// As [`flagfinder_code::DataName::offset`].
-    #[serde(serialize_with = "hex_option")]
+    #[serde(with = "hex")]
     pub offset: Option<u64>,
     /// The variable that holds it, demangled; `None` when none is known.
     pub symbol: Option<String>,
@@ -253,11 +257,14 @@ impl Flag {
 }
 
 /// The system call that a loop makes again and again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct AskedCall {
+    /// As x86-64 Linux counts them.
     pub number: u32,
-    #[serde(serialize_with = "hex_list")]
+    /// All six argument registers, used or not.
+    #[serde(with = "hex_list")]
     pub args: [u64; 6],
+    /// Negative errno; `None`: it is not known.
     pub result: Option<i64>,
     /// What it found ready, where it is asked about several descriptors.
     pub found: Vec<Found>,
@@ -267,21 +274,24 @@ pub struct AskedCall {
 }
 
 /// A descriptor that a call found ready.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Found {
+    /// Its number, where the call names it.
     pub fd: Option<i32>,
     /// Its place in the array of a poll.
     pub entry: Option<u64>,
     /// POLLIN and so on.
     pub events: Option<u16>,
     /// `read`, `write` or `except`, of a select.
-    pub set: Option<&'static str>,
+    pub set: Option<String>,
 }
 
 /// The words that decide one exit branch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Group {
+    /// The branch.
     pub branch: Code,
+    /// When it leaves the loop.
     pub exit_when: Option<String>,
     /// Ranks of its flags.
     pub flags: Vec<u32>,
@@ -333,10 +343,25 @@ pub struct Ask {
     pub when: String,
 }
 
+/// What is known of a loop beside its flags; later stages judge by it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Facts {
+    /// It was seen to make progress: it is handed data, woken by others, or does something else
+    /// each time.
+    pub gets_on: bool,
+    /// It is a virtual machine's, or runs the code that one made.
+    pub machine: Option<VirtualMachine>,
+    /// Addresses of words that keep it for as long as they are at their distance from others.
+    pub apart: Vec<u64>,
+    /// Addresses of words that a loop which polls in vain tests only within the call that polls.
+    pub within_poll: Vec<u64>,
+}
+
 /// What is printed as JSON.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Report {
     /// [`Report::SCHEMA`].
+    #[serde(skip_deserializing, default = "Report::schema")]
     pub schema: &'static str,
     /// What is said of the loop.
     pub verdict: Verdict,
@@ -362,19 +387,9 @@ pub struct Report {
     pub chains: Vec<String>,
     /// The reasoning, step by step.
     pub explain: Vec<String>,
-    /// The loop was seen to make progress: it is handed data, woken by others, or does something
-    /// else each time.
+    /// What else is known of it.
     #[serde(skip)]
-    pub gets_on: bool,
-    /// The loop is a virtual machine's, or runs the code that one made.
-    #[serde(skip)]
-    pub machine: Option<VirtualMachine>,
-    /// Addresses of words that keep the loop for as long as they are at their distance from others.
-    #[serde(skip)]
-    pub apart: Vec<u64>,
-    /// Addresses of words that a loop which polls in vain tests only within the call that polls.
-    #[serde(skip)]
-    pub within_poll: Vec<u64>,
+    pub facts: Facts,
     /// For how many seconds the thread has not run, though nothing that it did could have made it
     /// wait.
     #[serde(skip)]
@@ -384,6 +399,10 @@ pub struct Report {
 impl Report {
     /// The name and version of its JSON format.
     pub const SCHEMA: &'static str = "flagfinder.diff/1";
+
+    fn schema() -> &'static str {
+        Self::SCHEMA
+    }
 
     /// Does it name what is waited for?
     pub fn names_a_flag(&self) -> bool {
@@ -405,22 +424,54 @@ impl Report {
             notes: Vec::new(),
             chains: Vec::new(),
             explain: Vec::new(),
-            gets_on: false,
-            machine: None,
-            apart: Vec::new(),
-            within_poll: Vec::new(),
+            facts: Facts::default(),
             stood_still: None,
         }
     }
 }
 
-fn hex_list<S: Serializer>(values: &[u64; 6], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(values.iter().map(|value| format!("{value:#x}")))
+/// A number as text, as in `0x1f`; null where there is none.
+pub mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.collect_str(&format_args!("{value:#x}")),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// # Errors
+    /// It is no such text.
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Option<u64>, D::Error> {
+        Option::<String>::deserialize(from)?
+            .map(|text| parsed(&text).ok_or_else(|| D::Error::custom("no hex number")))
+            .transpose()
+    }
+
+    pub(super) fn parsed(text: &str) -> Option<u64> {
+        u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+    }
 }
 
-fn hex_option<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => serializer.collect_str(&format_args!("{value:#x}")),
-        None => serializer.serialize_none(),
+/// The arguments of a call, each as [`hex`].
+mod hex_list {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(values: &[u64; 6], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(|value| format!("{value:#x}")))
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<[u64; 6], D::Error> {
+        let texts = <[String; 6]>::deserialize(from)?;
+        let mut values = [0; 6];
+        for (value, text) in values.iter_mut().zip(&texts) {
+            *value = super::hex::parsed(text).ok_or_else(|| D::Error::custom("no hex number"))?;
+        }
+        Ok(values)
     }
 }

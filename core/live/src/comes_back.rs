@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::AddressSpace;
 use flagfinder_flags::{Report, Verdict};
-use serde_json::{json, Value};
 
-use crate::report::number;
+use crate::look::Finding;
 
 /// How long the word is looked at, and the time between two looks.
 const TIME: Duration = Duration::from_millis(60);
@@ -23,16 +22,17 @@ const SHARE: u32 = 20;
 
 /// Makes the finding of a thread that uses the processor one of a thread that goes on, if the word
 /// that it polls shows that.
-pub fn tell(finding: &mut Value, memory: &dyn AddressSpace) {
-    let flag = &finding["report"]["flags"][0];
-    let (address, exit) = (
-        number(&flag["address"]["spin"]),
-        number(&flag["value"]["exit"]),
-    );
-    let bytes = flag["size"].as_u64().unwrap_or(0) as usize;
-    let (Some(address), Some(exit), 1..=8) = (address, exit, bytes) else {
+pub fn tell(finding: &mut Finding, memory: &dyn AddressSpace) {
+    let flag = finding
+        .report
+        .as_ref()
+        .and_then(|report| report.flags.first());
+    let word =
+        flag.and_then(|flag| Some((flag.address.spin?, flag.value.exit?, flag.size, &flag.name)));
+    let Some((address, exit, size @ 1..=8, name)) = word else {
         return;
     };
+    let bytes = size as usize;
     let mut seen = Seen::default();
     let begin = Instant::now();
     while begin.elapsed() < TIME {
@@ -42,12 +42,16 @@ pub fn tell(finding: &mut Value, memory: &dyn AddressSpace) {
     if seen.goes_on() {
         let reason = format!(
             "what it waits for comes again and again: {} had the value {exit:#x} at {} of {} looks",
-            flag["name"].as_str().unwrap_or("the word"),
-            seen.there,
-            seen.looks
+            name, seen.there, seen.looks
         );
-        finding["report"] = json!(Report::nothing(Verdict::NoFlag, reason));
-        finding["gets_on"] = json!(true);
+        let mut nothing = Report::nothing(Verdict::NoFlag, reason);
+        nothing.facts = finding
+            .report
+            .take()
+            .map(|report| report.facts)
+            .unwrap_or_default();
+        nothing.facts.gets_on = true;
+        finding.report = Some(nothing);
     }
 }
 
@@ -77,6 +81,8 @@ impl Seen {
 mod tests {
     use std::cell::Cell;
 
+    use flagfinder_flags::{Flag, FlagKind};
+
     use super::*;
 
     /// A byte, by the number of the look.
@@ -90,30 +96,29 @@ mod tests {
         }
     }
 
-    fn told(value: fn(u32) -> u8) -> Value {
+    fn told(value: fn(u32) -> u8) -> Report {
         let memory = Byte(Cell::new(0), value);
-        let flag = json!({
-            "name": "work", "address": {"spin": "0x1000"}, "value": {"exit": "0x0"}, "size": 1
-        });
-        let mut finding = json!({"report": {"flags": [flag]}, "gets_on": false});
+        let mut flag = Flag::new(FlagKind::Heap, "work");
+        (flag.address.spin, flag.value.exit, flag.size) = (Some(0x1000), Some(0), 1);
+        let mut report = Report::nothing(Verdict::DataFlag, "");
+        report.flags.push(flag);
+        let mut finding = Finding::missing("");
+        finding.report = Some(report);
         tell(&mut finding, &memory);
-        finding
+        finding.report.expect("a report")
     }
 
     #[test]
     fn a_worker_that_is_given_work_goes_on() {
         let found = told(|look| (look % 4 != 0).into());
-        assert_eq!(found["gets_on"], true);
-        assert!(found["report"]["flags"]
-            .as_array()
-            .is_some_and(Vec::is_empty));
+        assert!(found.facts.gets_on && found.flags.is_empty());
     }
 
     #[test]
     fn a_value_that_never_comes_or_stays_shows_no_progress() {
         let values: [fn(u32) -> u8; 2] = [|_| 9, |look| u8::from(look < 20)];
         for value in values {
-            assert_eq!(told(value)["gets_on"], false);
+            assert!(!told(value).facts.gets_on);
         }
     }
 }

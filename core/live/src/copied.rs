@@ -101,7 +101,7 @@ pub fn look_at_copy_of(
     let report = |window: &Window| find_in_live_window(window, names, thread.clone(), &space);
     let of_several = |mut report: Report| {
         if peers.len() >= SEVERAL && !has_flag(&report) {
-            report.gets_on = true;
+            report.facts.gets_on = true;
             report.reason = "it takes over data of several peers: it makes progress".into();
         }
         report
@@ -111,7 +111,7 @@ pub fn look_at_copy_of(
         Some(unlike) => {
             // It took data that was there, whatever others do: it makes progress.
             let seen = takes_input(&round.window).then(|| of_several(report(&round.window)));
-            match seen.filter(|report| report.gets_on && !has_flag(report)) {
+            match seen.filter(|report| report.facts.gets_on && !has_flag(report)) {
                 Some(report) => Ok((report, TAKES.to_owned())),
                 None if unlike.by_others => match moments::look(pid, &mut original, &report)? {
                     Ok(agreed) => {

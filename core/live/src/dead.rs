@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
-use flagfinder_flags::ThreadName;
+use flagfinder_flags::{ThreadName, Verdict};
 use flagfinder_replica::{keep, CoreFile, CoreThread, Halt, Pages, Replica};
 use flagfinder_step::Limits;
-use serde_json::Value;
 
+use crate::candidate::Candidate;
 use crate::look::{look_at_copy, MOST};
 use crate::order;
 use crate::others::{Other, Others, Process};
 use crate::owed;
 use crate::pick::Way;
 use crate::prove::{begin, try_out};
-use crate::report::{Class, SpinReport, ThreadReport};
+use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample::Activity;
 use crate::service;
 use crate::spin::{stepped, untouched};
@@ -58,7 +58,7 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
     };
     let mut report = SpinReport {
         schema: SpinReport::SCHEMA,
-        source: "core",
+        source: Source::Core,
         pid: core.pid(),
         program: core.program().to_owned(),
         started: 0,
@@ -162,13 +162,12 @@ fn tell(
             return untouched(&activity, &Way::Untouchable(why), describer);
         }
     };
-    let at_once = finding.steps() <= 1;
-    let text = serde_json::to_value(&finding).unwrap_or_default();
+    let at_once = finding.steps <= 1;
     let mut told = match (&halt, at_once) {
         (Some(Halt::Blocks { .. } | Halt::Call { .. }), true) if activity.call.is_some() => {
             return untouched(&activity, &Way::Waits, describer);
         }
-        _ => stepped(&activity, &Way::Repeats, &text, describer),
+        _ => stepped(&activity, &Way::Repeats, &finding, describer),
     };
     if let Some(halt) = halt {
         if matches!(halt, Halt::Blocks { .. }) && !told.has_flag() {
@@ -187,12 +186,9 @@ fn tell(
 
 /// A call whose answer was assumed is no flag: whether it would answer otherwise is unknown.
 fn drop_assumed(told: &mut ThreadReport) {
-    let Value::Array(flags) = &mut told.flags else {
-        return;
-    };
-    flags.retain(|flag| flag["kind"] != "syscall");
-    if flags.is_empty() {
-        told.verdict = Some("no-flag".into());
+    told.flags.retain(Candidate::is_word);
+    if told.flags.is_empty() {
+        told.verdict = Some(Verdict::NoFlag);
         told.reason += "; what was ready is not in the core, so whether it waits is unknown";
     }
 }

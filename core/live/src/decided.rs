@@ -10,90 +10,88 @@
 
 use std::cmp::Reverse;
 
-use flagfinder_flags::ENOUGH;
-use serde_json::{json, Value};
+use flagfinder_flags::{Verdict, ENOUGH};
+use flagfinder_replica::Outcome;
 
+use crate::candidate::Candidate;
 use crate::owed::Standing;
 use crate::report::ThreadReport;
-use crate::sure::{self, does_something, is_word, note, score, text, About};
+use crate::sure::{self, About};
 
 /// Puts the word first that decides, and says so. Until now the flags have the ranks that the code
 /// alone gave them.
 pub(crate) fn decide(thread: &mut ThreadReport, standings: &[Standing], about: &About) {
-    let Value::Array(flags) = &mut thread.flags else {
-        return;
-    };
-    let mut flags: Vec<(Value, Standing)> = std::mem::take(flags)
+    let mut flags: Vec<(Candidate, Standing)> = std::mem::take(&mut thread.flags)
         .into_iter()
         .enumerate()
         .map(|(at, flag)| (flag, standings.get(at).copied().unwrap_or_default()))
         .collect();
     if let Some(at) = best(&flags, about) {
         let (first, stands) = &flags[0];
-        let by = score(first).max(score(&flags[at].0));
+        let by = first.flag.confidence.max(flags[at].0.flag.confidence);
         let why = told(&flags[at].0, first, *stands);
         let flag = &mut flags[at].0;
-        flag["confidence"] = json!(by);
-        note(flag, &why);
-        if let Value::Array(explain) = &mut thread.explain {
-            explain.push(json!(format!("{} comes first: {why}", text(&flag["name"]))));
-        }
+        flag.flag.confidence = by;
+        let comes = format!("{} comes first: {why}", flag.flag.name);
+        thread.explain.push(comes);
+        flag.note(why);
         flags[..=at].rotate_right(1);
     }
     let as_good = sure::weigh(&mut flags, &thread.groups, about);
-    let flags: Vec<Value> = flags.into_iter().map(|(flag, _)| flag).collect();
-    if let Some(first) = flags.first().filter(|first| first["rank"] != 1) {
-        let (name, ends) = (text(&first["name"]), text(&first["exit_when"]));
-        let (reason, verdict) = match is_word(first) {
+    thread.flags = flags.into_iter().map(|(flag, _)| flag).collect();
+    let flags = &thread.flags;
+    if let Some(first) = flags.first().filter(|first| first.flag.rank != 1) {
+        let (name, ends) = (&first.flag.name, &first.flag.exit_when);
+        let (reason, verdict) = match first.is_word() {
             true => (
                 format!("the loop polls {name}; it ends when {ends}"),
-                "data-flag",
+                Verdict::DataFlag,
             ),
-            false => (format!("the loop repeats because {name}"), "syscall-loop"),
+            false => (
+                format!("the loop repeats because {name}"),
+                Verdict::SyscallLoop,
+            ),
         };
-        (thread.reason, thread.verdict) = (reason, Some(verdict.into()));
+        (thread.reason, thread.verdict) = (reason, Some(verdict));
     }
     if let Some(other) = as_good {
-        let names = [0, other].map(|at| text(&flags[at]["name"]));
-        let (name, and) = (
-            names[0],
-            match is_word(&flags[other]) {
-                true => names[1].to_owned(),
-                false => format!("goes on because {}", names[1]),
-            },
-        );
+        let [name, and] = [0, other].map(|at| &flags[at].flag.name);
+        let and = match flags[other].is_word() {
+            true => and.clone(),
+            false => format!("goes on because {and}"),
+        };
         thread.reason = format!("the loop polls {name} and {and}; either would end it");
     }
-    thread.flags = Value::Array(flags);
     renumber(thread);
     if let Some(other) = as_good {
-        thread.flags[0]["as_good"] = thread.flags[other]["rank"].clone();
+        thread.flags[0].as_good = Some(thread.flags[other].flag.rank);
     }
 }
 
 /// The flag that comes before the first.
-fn best(flags: &[(Value, Standing)], about: &About) -> Option<usize> {
+fn best(flags: &[(Candidate, Standing)], about: &About) -> Option<usize> {
     let (first, standing) = flags.first()?;
-    let is_in_vain = |flag: &Value| match flag["proof"]["outcome"].as_str() {
-        Some("returns") => !does_something(flag),
-        outcome => outcome == Some("faults"),
+    let is_in_vain = |flag: &Candidate| match flag.outcome() {
+        Some(Outcome::Returns) => !flag.does_something(),
+        outcome => outcome == Some(Outcome::Faults),
     };
-    let overtakes = |(flag, stands): &(Value, Standing)| {
-        let fits = is_word(flag) && !(about.is_nulled)(flag) && !(about.is_own)(flag);
+    let overtakes = |(flag, stands): &(Candidate, Standing)| {
+        let fits = flag.is_word() && !(about.is_nulled)(flag) && !(about.is_own)(flag);
         let counts = fits && !is_in_vain(flag);
         // A call that decides is not written by anybody. A copy that comes to a call whose answer
         // nobody knows, as a wait for a thread's end, had left its loop before.
-        let is_out = *stands == Standing::Proved && sure::is_open(flag) && does_something(flag);
-        let is_clear = is_word(first) || flag["proof"]["outcome"] == "leaves" || is_out;
+        let is_out = *stands == Standing::Proved && flag.is_open() && flag.does_something();
+        let is_clear = first.is_word() || flag.outcome() == Some(Outcome::Leaves) || is_out;
         let is_ahead = match stands {
             Standing::Proved => *standing < Standing::Proved,
             Standing::Late => *standing == Standing::Nobody,
             // A thread is on its way to write the word, and the loop does something else then: a
             // ring's index beside a word to stop by, by which no copy was seen to end the loop.
             Standing::ByCode => {
-                let ends = first["proof"]["outcome"] == "leaves";
-                let serves = flag["proof"]["outcome"] == "returns" && score(flag) >= ENOUGH;
-                *standing == Standing::Nobody && !ends && serves && !first["proof"].is_null()
+                let serves =
+                    flag.outcome() == Some(Outcome::Returns) && flag.flag.confidence >= ENOUGH;
+                let ends_nothing = !matches!(first.outcome(), None | Some(Outcome::Leaves));
+                *standing == Standing::Nobody && ends_nothing && serves
             }
             Standing::Nobody | Standing::Unknown => false,
         };
@@ -104,63 +102,70 @@ fn best(flags: &[(Value, Standing)], about: &About) -> Option<usize> {
 }
 
 /// Why the one comes before the other.
-fn told(flag: &Value, other: &Value, stands: Standing) -> String {
-    let owed = &flag["owed"][0];
-    let other = text(&other["name"]);
+fn told(flag: &Candidate, other: &Candidate, stands: Standing) -> String {
+    let other = &other.flag.name;
     let debt = match stands {
         Standing::Late => format!("{other} is written only later"),
         _ => format!("nobody is known to write {other} before"),
     };
-    let (tid, after) = (&owed["tid"], text(&owed["after"]));
-    format!("thread {tid} would write it after {after}, and {debt}")
+    match flag.owed().first() {
+        Some(owed) => {
+            let after = owed.after.as_deref().unwrap_or_default();
+            format!(
+                "thread {} would write it after {after}, and {debt}",
+                owed.tid
+            )
+        }
+        None => debt,
+    }
 }
 
 /// Gives the flags the ranks of their places, in the groups as well.
 fn renumber(thread: &mut ThreadReport) {
-    let flags = thread.flags.as_array_mut().into_iter().flatten();
     let mut ranks = std::collections::BTreeMap::new();
-    for (flag, rank) in flags.zip(1u64..) {
-        if let Some(before) = flag["rank"].as_u64() {
-            ranks.insert(before, rank);
-        }
-        flag["rank"] = json!(rank);
+    for (flag, rank) in thread.flags.iter_mut().zip(1..) {
+        ranks.insert(flag.flag.rank, rank);
+        flag.flag.rank = rank;
     }
-    for group in thread.groups.as_array_mut().into_iter().flatten() {
-        let members = group["flags"].as_array().into_iter().flatten();
-        let mut members: Vec<u64> = members
-            .filter_map(|before| ranks.get(&before.as_u64()?).copied())
+    for group in &mut thread.groups {
+        group.flags = group
+            .flags
+            .iter()
+            .filter_map(|before| ranks.get(before).copied())
             .collect();
-        members.sort_unstable();
-        group["flags"] = json!(members);
+        group.flags.sort_unstable();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_code::Code;
+    use flagfinder_flags::Group;
+
     use super::*;
+    use crate::candidate::tests::{call, name, word, Came, CRASHES, HALTS, LEAVES, SERVES, STAYS};
     use crate::report::Class;
-    use crate::sure::tests::{word, LEAVES};
 
-    /// It does something else and comes back.
-    const SERVES: Option<(&str, Option<u64>)> = Some(("returns", Some(9)));
-    const STAYS: Option<(&str, Option<u64>)> = Some(("returns", None));
-
-    fn decided(flags: Vec<(Value, Standing)>) -> ThreadReport {
+    fn decided(flags: Vec<(Candidate, Standing)>) -> ThreadReport {
         let mut thread = ThreadReport::blank(1, Class::RepeatedYield);
-        let (mut flags, standings): (Vec<Value>, Vec<Standing>) = flags.into_iter().unzip();
+        let (mut flags, standings): (Vec<Candidate>, Vec<Standing>) = flags.into_iter().unzip();
         for (flag, rank) in flags.iter_mut().zip(1..) {
-            flag["rank"] = json!(rank);
+            flag.flag.rank = rank;
         }
-        thread.groups = json!([{ "flags": [1] }]);
-        thread.flags = Value::Array(flags);
+        thread.groups = vec![Group {
+            branch: Code::default(),
+            exit_when: None,
+            flags: vec![1],
+        }];
+        thread.flags = flags;
         thread.reason = "the loop polls the first".into();
         decide(
             &mut thread,
             &standings,
             &About {
-                is_nulled: &|flag| flag["name"] == "pointer",
-                is_counted: &|flag| flag["name"] == "count",
-                is_own: &|flag| flag["name"] == "own",
+                is_nulled: &|flag| name(flag) == "pointer",
+                is_counted: &|flag| name(flag) == "count",
+                is_own: &|flag| name(flag) == "own",
                 is_in_poll: &|_| false,
                 moves_own: &|_| false,
             },
@@ -168,8 +173,8 @@ mod tests {
         thread
     }
 
-    fn first(flags: Vec<(Value, Standing)>) -> String {
-        text(&decided(flags).flags[0]["name"]).into()
+    fn first(flags: Vec<(Candidate, Standing)>) -> String {
+        name(&decided(flags).flags[0]).into()
     }
 
     #[test]
@@ -180,18 +185,18 @@ mod tests {
         ];
         let thread = decided(flags);
         let flag = &thread.flags[0];
-        assert_eq!((&flag["name"], &flag["rank"]), (&json!("count"), &json!(1)));
-        assert_eq!(flag["confidence"], 0.8, "a copy wrote it");
+        assert_eq!((name(flag), flag.flag.rank), ("count", 1));
+        assert_eq!(flag.flag.confidence, 0.8, "a copy wrote it");
         let why = "thread 7 would write it after its `read` on fd 0 returns data, \
                    and stop is written only later";
-        assert_eq!(flag["evidence"], json!([why]));
+        assert_eq!(flag.flag.evidence, [why]);
         assert_eq!(
             thread.reason,
             "the loop polls count; it ends when value != 0x0"
         );
         assert_eq!(
-            thread.groups,
-            json!([{ "flags": [2] }]),
+            thread.groups[0].flags,
+            [2],
             "its group is still that of stop"
         );
     }
@@ -201,16 +206,14 @@ mod tests {
         let both = [("a", 0.65), ("b", 0.61)];
         let flags = both.map(|(name, score)| (word(name, score, LEAVES), Standing::Nobody));
         let thread = decided(flags.to_vec());
-        assert_eq!(
-            (&thread.flags[0]["as_good"], &thread.flags[1]["rank"]),
-            (&json!(2), &json!(2))
-        );
+        assert_eq!(thread.flags[0].as_good, Some(2));
+        assert_eq!(thread.flags[1].flag.rank, 2);
         assert_eq!(thread.reason, "the loop polls a and b; either would end it");
     }
 
     #[test]
     fn a_word_that_does_not_end_the_wait_overtakes_none() {
-        let behind = |flag: Value| {
+        let behind = |flag: Candidate| {
             vec![
                 (word("flag", 0.65, LEAVES), Standing::ByCode),
                 (flag, Standing::Proved),
@@ -218,10 +221,7 @@ mod tests {
         };
         assert_eq!(first(behind(word("bound", 0.6, STAYS))), "flag");
         assert_eq!(first(behind(word("own", 0.6, LEAVES))), "flag");
-        assert_eq!(
-            first(behind(word("crash", 0.6, Some(("faults", Some(9)))))),
-            "flag"
-        );
+        assert_eq!(first(behind(word("crash", 0.6, CRASHES))), "flag");
         assert_eq!(first(behind(word("pointer", 0.6, LEAVES))), "flag");
         assert_eq!(first(behind(word("other", 0.6, LEAVES))), "other");
     }
@@ -243,7 +243,7 @@ mod tests {
             let (one, other) = (word("closed", 0.6, outcome), word("tail", 0.6, SERVES));
             first(vec![(one, of_first), (other, of_other)])
         };
-        let halts = Some(("unknown", Some(9)));
+        let halts = HALTS;
         assert_eq!(after(Standing::Nobody, halts, Standing::ByCode), "tail");
         assert_eq!(after(Standing::Nobody, SERVES, Standing::ByCode), "tail");
         assert_eq!(after(Standing::Unknown, halts, Standing::ByCode), "closed");
@@ -266,18 +266,16 @@ mod tests {
     #[test]
     fn a_call_steps_back_only_for_a_proved_word_that_ends_the_loop() {
         let behind = |proof, standing| {
-            let mut call = word("read", 0.6, None);
-            call["kind"] = json!("syscall");
             vec![
-                (call, Standing::Unknown),
+                (call("read", 0.6), Standing::Unknown),
                 (word("flag", 0.3, proof), standing),
             ]
         };
         assert_eq!(first(behind(LEAVES, Standing::Proved)), "flag");
-        let halts_outside = Some(("unknown", Some(9)));
+        let halts_outside = HALTS;
         assert_eq!(first(behind(halts_outside, Standing::Proved)), "flag");
         assert_eq!(first(behind(halts_outside, Standing::Late)), "read");
-        let tells_nothing = Some(("unknown", None));
+        let tells_nothing: Came = Some((Outcome::Unknown, None));
         assert_eq!(first(behind(tells_nothing, Standing::Proved)), "read");
         assert_eq!(first(behind(SERVES, Standing::Proved)), "read");
         assert_eq!(first(behind(LEAVES, Standing::ByCode)), "read");

@@ -9,9 +9,8 @@
 
 use flagfinder_code::AddressSpace;
 use flagfinder_flags::Own;
-use serde_json::Value;
 
-use crate::report::number;
+use crate::candidate::Candidate;
 
 /// Largest distance from a word of the thread's state, which the loop reads, to the ends of the
 /// frame.
@@ -24,10 +23,10 @@ const LARGEST: u64 = 1024;
 pub(crate) fn is_local(
     memory: &dyn AddressSpace,
     own: &[(u64, Own)],
-    flag: &Value,
+    flag: &Candidate,
     base: Option<u64>,
 ) -> bool {
-    let Some((word, base)) = number(&flag["address"]["spin"]).zip(base) else {
+    let Some((word, base)) = flag.address().zip(base) else {
         return false;
     };
     own.iter().any(|(state, _)| {
@@ -44,9 +43,8 @@ pub(crate) fn is_local(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::candidate::tests;
 
     const STATE: u64 = 0x5000;
 
@@ -66,7 +64,8 @@ mod tests {
     }
 
     fn is_in_frame(end: u64, word: u64, base: u64) -> bool {
-        let flag = json!({ "address": { "spin": format!("{word:#x}") } });
+        let mut flag = tests::word("word", 0.5, None);
+        flag.flag.address.spin = Some(word);
         is_local(&Machine(end), &[(STATE, Own::Check)], &flag, Some(base))
     }
 

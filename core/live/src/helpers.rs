@@ -16,7 +16,6 @@ use flagfinder_machine::Window;
 use flagfinder_replica::keep;
 use flagfinder_step::{places, Helper, Limits};
 use rustc_hash::FxHashMap;
-use serde_json::{json, Value};
 
 use crate::copied::look_at_copy_of;
 use crate::look::{look, Finding, MANY, MOST, WALL};
@@ -108,7 +107,7 @@ impl<'a> Helpers<'a> {
     }
 
     /// What they found out: thread, finding, and its window if it may be part of a task's.
-    pub fn results(self) -> impl Iterator<Item = (u32, Value, Option<Window>)> {
+    pub fn results(self) -> impl Iterator<Item = (u32, Finding, Option<Window>)> {
         let patience = WALL + self.budget + PATIENCE;
         self.started.into_iter().map(move |(tid, helper)| {
             let (finding, window) = result(helper, patience);
@@ -117,10 +116,10 @@ impl<'a> Helpers<'a> {
     }
 }
 
-fn result(helper: Helper, patience: Duration) -> (Value, Option<Window>) {
+fn result(helper: Helper, patience: Duration) -> (Finding, Option<Window>) {
     match helper.result(patience) {
         Ok(bytes) => Finding::from_bytes(&bytes),
-        Err(error) => (json!({ "error": error.to_string() }), None),
+        Err(error) => (Finding::missing(error.to_string()), None),
     }
 }
 
@@ -128,7 +127,7 @@ fn result(helper: Helper, patience: Duration) -> (Value, Option<Window>) {
 #[derive(Default)]
 pub struct Copies {
     /// Of those that stand for their threads.
-    pub fit: Vec<(u32, Value)>,
+    pub fit: Vec<(u32, Finding)>,
     /// The others: for how many ms each stood still, and why it has to be stepped in place.
     pub unfit: FxHashMap<u32, (f64, String)>,
     /// Those of which no copy could be made.
@@ -180,24 +179,23 @@ impl Copies {
         for (tid, helper) in helpers {
             let (mut finding, _) = result(helper, patience);
             if ending.contains(&tid) {
-                finding["unlike"] = json!(true);
-                finding["via_reason"] = json!("its own code tells that its loop ends by itself");
+                finding.unlike = true;
+                finding.via_reason = "its own code tells that its loop ends by itself".into();
             }
-            moved = moved.or((finding["moved"] == json!(true)).then_some(tid));
-            if finding["unlike"] == json!(false) {
+            moved = moved.or(finding.moved.then_some(tid));
+            if !finding.unlike {
                 copies.fit.push((tid, finding));
                 continue;
             }
-            let why = match (&finding["via_reason"], &finding["error"]) {
-                (Value::String(why), _) if !why.is_empty() => why.clone(),
-                (_, Value::String(error)) => format!("it could not be copied: {error}"),
-                _ => "its copy showed nothing".into(),
-            };
-            if finding["error"].is_string() {
+            if finding.error.is_some() {
                 copies.failed.push(tid);
             }
-            let held = finding["pause_ms"].as_f64().unwrap_or(0.0);
-            copies.unfit.insert(tid, (held, why));
+            let why = match (finding.via_reason, finding.error) {
+                (why, _) if !why.is_empty() => why,
+                (_, Some(error)) => format!("it could not be copied: {error}"),
+                _ => "its copy showed nothing".into(),
+            };
+            copies.unfit.insert(tid, (finding.pause_ms, why));
         }
         if let Some(moved) = moved {
             copies.drop_fit(moved);
@@ -214,9 +212,8 @@ impl Copies {
     /// not tell enough.
     fn drop_fit(&mut self, moved: u32) {
         for (tid, finding) in self.fit.drain(..) {
-            let held = finding["pause_ms"].as_f64().unwrap_or(0.0);
             let why = format!("others move thread {moved}, so all are seen at the same time");
-            self.unfit.insert(tid, (held, why));
+            self.unfit.insert(tid, (finding.pause_ms, why));
         }
     }
 }

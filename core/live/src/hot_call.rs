@@ -7,12 +7,12 @@
 use std::time::{Duration, Instant};
 
 use flagfinder_code::AddressSpace;
+use flagfinder_flags::AskedCall;
 use flagfinder_linux::syscalls;
-use flagfinder_waits::hot_call::{told, HotCall};
+use flagfinder_waits::hot_call::{told, Found, HotCall};
 use flagfinder_waits::{proc, Owners};
-use serde_json::{json, Value};
 
-use crate::report::{number, ThreadReport};
+use crate::report::ThreadReport;
 
 /// How long calls are counted.
 const COUNTED: Duration = Duration::from_millis(50);
@@ -24,35 +24,35 @@ pub(crate) fn tell(
     memory: &dyn AddressSpace,
     owners: &mut Owners,
 ) {
-    let Some(flag) = thread.flags.get_mut(0).filter(|f| f["kind"] == "syscall") else {
+    let Some(first) = thread.flags.first_mut().filter(|first| !first.is_word()) else {
         return;
     };
-    let Some(call) = call(&flag["call"]) else {
+    let Some(made) = &first.flag.call else {
         return;
     };
+    let call = call(made);
     // A descriptor that the loop opens itself is not open for long.
-    flag["descriptors"] = match flag["call"]["path"].is_null() {
-        true => json!(told(pid, &call, memory, owners)),
-        false => json!([]),
-    };
-    flag["calls_per_second"] = json!(calls_per_second(pid, thread.tid, call.number));
+    first.descriptors = Some(match made.path {
+        None => told(pid, &call, memory, owners),
+        Some(_) => Vec::new(),
+    });
+    first.calls_per_second = Some(calls_per_second(pid, thread.tid, call.number));
 }
 
 /// As a flag has it.
-pub(crate) fn call(asked: &Value) -> Option<HotCall> {
-    let mut args = [0; 6];
-    for (arg, text) in args.iter_mut().zip(asked["args"].as_array()?) {
-        *arg = number(text)?;
+pub(crate) fn call(asked: &AskedCall) -> HotCall {
+    let found = asked.found.iter().map(|one| Found {
+        entry: one.entry,
+        fd: one.fd,
+        events: one.events,
+        set: one.set.clone(),
+    });
+    HotCall {
+        number: asked.number,
+        args: asked.args,
+        result: asked.result,
+        found: found.collect(),
     }
-    let found = asked["found"].as_array().into_iter().flatten();
-    Some(HotCall {
-        number: u32::try_from(asked["number"].as_u64()?).ok()?,
-        args,
-        result: asked["result"].as_i64(),
-        found: found
-            .filter_map(|one| serde_json::from_value(one.clone()).ok())
-            .collect(),
-    })
 }
 
 /// How often the thread reads, or writes, a second, whatever it reads; `None`: the kernel does not
@@ -74,7 +74,11 @@ mod tests {
     use std::fs;
     use std::os::fd::AsRawFd;
 
+    use flagfinder_flags as flags;
+    use flagfinder_waits::Because;
+
     use super::*;
+    use crate::candidate::Candidate;
     use crate::report::Class;
 
     /// Entries of a poll, as the program has them in memory.
@@ -92,16 +96,24 @@ mod tests {
         }
     }
 
-    fn told(call: Value, memory: &Array) -> Value {
+    fn told(found: Vec<flags::Found>, entries: u64, memory: &Array) -> Candidate {
         let mut thread = ThreadReport::blank(std::process::id(), Class::RepeatedYield);
-        thread.flags = json!([{ "kind": "syscall", "call": call }]);
+        let mut flag = flags::Flag::new(flags::FlagKind::Syscall, "poll");
+        flag.call = Some(AskedCall {
+            number: libc::SYS_poll as u32,
+            args: [AT, entries, 0, 0, 0, 0],
+            result: Some(1),
+            found,
+            path: None,
+        });
+        thread.flags.push(Candidate::new(flag));
         tell(
             std::process::id(),
             &mut thread,
             memory,
             &mut Owners::default(),
         );
-        thread.flags[0].clone()
+        thread.flags.remove(0)
     }
 
     #[test]
@@ -112,26 +124,26 @@ mod tests {
             array.extend(fd.to_ne_bytes());
             array.extend([1u8, 0, 1, 0]);
         }
-        let found = json!([{ "fd": null, "entry": 1, "events": 1, "set": null }]);
-        let args = ["0x1000", "0x2", "0x0", "0x0", "0x0", "0x0"];
-        let call = json!({
-            "number": libc::SYS_poll, "args": args, "result": 1, "found": found
-        });
-        let flag = told(call, &Array(array));
-        let told = flag["descriptors"].as_array().expect("a list");
+        let found = flags::Found {
+            fd: None,
+            entry: Some(1),
+            events: Some(1),
+            set: None,
+        };
+        let flag = told(vec![found], 2, &Array(array));
+        let told = flag.descriptors.expect("a list");
         assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0]["fd"], file.as_raw_fd());
-        assert_eq!(told[0]["target"], "/dev/null");
-        assert_eq!(told[0]["because"], "always-ready");
-        assert!(flag["calls_per_second"].is_null(), "polls are not counted");
+        assert_eq!(told[0].fd, file.as_raw_fd());
+        assert_eq!(told[0].target, "/dev/null");
+        assert_eq!(told[0].because, Some(Because::AlwaysReady));
+        assert_eq!(flag.calls_per_second, Some(None), "polls are not counted");
     }
 
     #[test]
     fn without_what_was_found_the_kernel_is_asked() {
         let array = [100_000i32.to_ne_bytes(), [1, 0, 0, 0]].concat();
-        let args = ["0x1000", "0x1", "0x0", "0x0", "0x0", "0x0"];
-        let call = json!({ "number": libc::SYS_poll, "args": args, "result": 1, "found": [] });
-        let flag = told(call, &Array(array));
-        assert_eq!(flag["descriptors"][0]["because"], "not-open");
+        let flag = told(Vec::new(), 1, &Array(array));
+        let told = flag.descriptors.expect("a list");
+        assert_eq!(told[0].because, Some(Because::NotOpen));
     }
 }

@@ -7,7 +7,7 @@ use flagfinder_code::Names;
 use flagfinder_replica::{Experiment, Outcome, Proof, Word};
 use rustc_hash::FxHashMap;
 
-use crate::others::Owed;
+use crate::candidate::Owed;
 use crate::owed_look::Target;
 use crate::tried::Tried;
 
@@ -73,7 +73,7 @@ impl Judge<'_, '_> {
     /// loop asks for.
     pub fn tried(&self, number: usize, owed: &Owed, names: &Names) -> Option<Tried> {
         let target = &self.targets[number];
-        let value = u64::from_str_radix(owed.value.as_deref()?.strip_prefix("0x")?, 16).ok()?;
+        let value = owed.value?;
         let proof = self.known.get(&(number, value))?.as_ref()?;
         let word = Word {
             address: target.address,

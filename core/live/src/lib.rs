@@ -7,6 +7,7 @@
 //! word is named that somebody should write, the registers of the other threads are read as well
 //! (`owed.rs`).
 
+mod candidate;
 mod chain;
 mod choice;
 mod comes_back;

@@ -7,14 +7,11 @@ use flagfinder_analysis::tasks::switches;
 use flagfinder_analysis::{seen, Seen};
 use flagfinder_code::{AddressSpace, Names};
 use flagfinder_failure::{Failure, DENIED};
-use flagfinder_flags::{
-    find_in_live_window, find_in_tasks, has_flag, Report, ThreadName, VirtualMachine,
-};
+use flagfinder_flags::{find_in_live_window, find_in_tasks, has_flag, Facts, Report, ThreadName};
 use flagfinder_machine::Window;
 use flagfinder_replica::{go_round, Halt, Replica};
 use flagfinder_step::{step_thread, Ended, Limits};
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use crate::memory::{refused, Memory, NamedMemory};
 use crate::report::Via;
@@ -27,30 +24,29 @@ pub const MANY: u32 = 200_000;
 /// together share them. A few rounds of a million instructions fit.
 pub const MOST: u32 = 3_000_000;
 
-#[derive(Serialize)]
+/// What a helper found out about its thread.
+#[derive(Clone, Deserialize, Serialize)]
 pub struct Finding {
-    report: Option<Report>,
+    pub report: Option<Report>,
+    /// See [`Report::facts`], which the report of a helper does not hold.
+    facts: Facts,
     /// What the thread did, if it has no flag but may run tasks that go on in other threads.
     #[serde(skip)]
     window: Option<Window>,
-    gets_on: bool,
-    machine: Option<VirtualMachine>,
-    apart: Vec<u64>,
-    within_poll: Vec<u64>,
     /// Pages that belong to one moment in a copy of the thread: it writes them, or others do.
-    held: Vec<u64>,
-    steps: u64,
-    pause_ms: f64,
-    ended: String,
-    via: Via,
-    via_reason: String,
+    pub held: Vec<u64>,
+    pub steps: u64,
+    pub pause_ms: f64,
+    pub ended: String,
+    pub via: Via,
+    pub via_reason: String,
     /// It is of a copy that does not stand for the thread; `via_reason` tells why.
-    unlike: bool,
+    pub unlike: bool,
     /// Other threads move this one, so all have to be seen at the same time.
-    moved: bool,
-    error: Option<String>,
+    pub moved: bool,
+    pub error: Option<String>,
     /// By the system: this user may not trace it.
-    denied: bool,
+    pub denied: bool,
 }
 
 impl Finding {
@@ -66,57 +62,61 @@ impl Finding {
             Err(unlike) => (None, unlike.why, Some(unlike.moved)),
         };
         Finding {
-            gets_on: report.as_ref().is_some_and(|report| report.gets_on),
-            machine: report.as_ref().and_then(|report| report.machine.clone()),
-            apart: report
-                .as_ref()
-                .map_or_else(Vec::new, |report| report.apart.clone()),
-            within_poll: report
-                .as_ref()
-                .map_or_else(Vec::new, |report| report.within_poll.clone()),
-            held,
             report,
-            window: None,
+            held,
             steps: steps.into(),
             pause_ms: milliseconds(pause),
-            ended: String::new(),
-            via: Via::Replica,
             via_reason: why,
             unlike: unlike.is_some(),
             moved: unlike == Some(true),
+            ..Finding::blank(Via::Replica)
+        }
+    }
+
+    fn blank(via: Via) -> Finding {
+        Finding {
+            report: None,
+            facts: Facts::default(),
+            window: None,
+            held: Vec::new(),
+            steps: 0,
+            pause_ms: 0.0,
+            ended: String::new(),
+            via,
+            via_reason: String::new(),
+            unlike: false,
+            moved: false,
             error: None,
             denied: false,
         }
     }
 
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
     pub fn failed(error: Failure) -> Finding {
         Finding {
-            report: None,
-            window: None,
-            gets_on: false,
-            machine: None,
-            apart: Vec::new(),
-            within_poll: Vec::new(),
-            held: Vec::new(),
-            steps: 0,
-            pause_ms: 0.0,
-            ended: String::new(),
-            via: Via::InPlace,
-            via_reason: String::new(),
             unlike: true,
-            moved: false,
             denied: error.exit_code == DENIED,
             error: Some(format!("{}. {}.", error.found, error.fix)),
+            ..Finding::blank(Via::InPlace)
+        }
+    }
+
+    /// Of a helper that told nothing.
+    pub fn missing(why: impl Into<String>) -> Finding {
+        Finding {
+            unlike: true,
+            error: Some(why.into()),
+            ..Finding::blank(Via::InPlace)
         }
     }
 
     /// What a helper hands to the command: the finding without its window as a line of JSON, then
     /// the window, if any.
-    pub fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.facts = self
+            .report
+            .as_ref()
+            .map(|report| report.facts.clone())
+            .unwrap_or_default();
         let mut bytes = serde_json::to_vec(&self).unwrap_or_default();
         if let Some(window) = self.window {
             bytes.push(b'\n');
@@ -125,16 +125,26 @@ impl Finding {
         bytes
     }
 
-    /// The reverse; null where a helper wrote nothing that can be read.
-    pub fn from_bytes(bytes: &[u8]) -> (Value, Option<Window>) {
+    /// The reverse.
+    pub fn from_bytes(bytes: &[u8]) -> (Finding, Option<Window>) {
         let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
-        let finding = lines
-            .next()
-            .and_then(|line| serde_json::from_slice(line).ok());
+        let finding = serde_json::from_slice(lines.next().unwrap_or_default());
+        let mut finding: Finding = match finding {
+            Ok(finding) => finding,
+            Err(error) => {
+                return (
+                    Finding::missing(format!("its helper told nothing: {error}")),
+                    None,
+                )
+            }
+        };
+        if let Some(report) = &mut finding.report {
+            report.facts = std::mem::take(&mut finding.facts);
+        }
         let window = lines
             .next()
             .and_then(|line| serde_json::from_slice(line).ok());
-        (finding.unwrap_or_default(), window)
+        (finding, window)
     }
 }
 
@@ -213,11 +223,6 @@ pub fn look(
     let steps = u64::from(stepped.window.len());
     let is_part = !has_flag(&report) && switches(&stepped.window);
     Ok(Finding {
-        gets_on: report.gets_on,
-        machine: report.machine.clone(),
-        apart: report.apart.clone(),
-        within_poll: report.within_poll.clone(),
-        held: Vec::new(),
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
@@ -229,12 +234,7 @@ pub fn look(
             Ended::Exec => "the thread executed another program meanwhile".into(),
             Ended::Frozen => "the process was stopped meanwhile".into(),
         },
-        via: Via::InPlace,
-        via_reason: String::new(),
-        unlike: false,
-        moved: false,
-        error: None,
-        denied: false,
+        ..Finding::blank(Via::InPlace)
     })
 }
 
@@ -257,22 +257,9 @@ pub fn look_at_copy(
     };
     let report = find_in_live_window(&round.window, names, thread, &space);
     let finding = Finding {
-        gets_on: report.gets_on,
-        machine: report.machine.clone(),
-        apart: report.apart.clone(),
-        within_poll: report.within_poll.clone(),
-        held: Vec::new(),
         report: Some(report),
-        window: None,
         steps: u64::from(round.window.len()),
-        pause_ms: 0.0,
-        ended: String::new(),
-        via: Via::Replica,
-        via_reason: String::new(),
-        unlike: false,
-        moved: false,
-        error: None,
-        denied: false,
+        ..Finding::blank(Via::Replica)
     };
     Ok((finding, round.halt))
 }
@@ -322,9 +309,9 @@ mod tests {
         let mut with = failed();
         with.window = Some(window);
         let (finding, window) = Finding::from_bytes(&with.into_bytes());
-        assert_eq!(finding["steps"], 0);
+        assert_eq!(finding.error.as_deref(), Some("It ended. None."));
         assert_eq!(window.map(|window| window.duration), Some(7));
         assert!(Finding::from_bytes(&failed().into_bytes()).1.is_none());
-        assert!(Finding::from_bytes(b"").0.is_null());
+        assert!(Finding::from_bytes(b"").0.error.is_some());
     }
 }

@@ -13,11 +13,11 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use flagfinder_flags::{Own, ENOUGH_ALONE};
-use serde_json::{json, Value};
+use flagfinder_flags::{FlagKind, Own, Verdict, ENOUGH_ALONE};
 
+use crate::candidate::Candidate;
 use crate::owed::Standing;
-use crate::report::{number, Class, ThreadReport, Via};
+use crate::report::{Class, ThreadReport, Via};
 
 /// Highest score of a word for which only a copy speaks, and not the code.
 const TRIED_ONLY: f64 = 0.5;
@@ -30,12 +30,11 @@ const ALIKE: f64 = 0.06;
 
 /// Is it a virtual machine's loop in which the code alone makes no word the flag?
 pub(crate) fn is_open(thread: &ThreadReport) -> bool {
-    let mut considered = thread.considered.as_array().into_iter().flatten();
-    thread.machine.is_some()
+    thread.facts.machine.is_some()
         && (is_made(thread) || shows_program(thread))
-        && !thread.gets_on
+        && !thread.facts.gets_on
         && !thread.has_flag()
-        && considered.any(|flag| flag["kind"] != "syscall")
+        && thread.considered.iter().any(Candidate::is_word)
 }
 
 /// Has so much time passed for other threads that this one's words are not tried?
@@ -46,54 +45,53 @@ pub(crate) fn is_late(thread: &ThreadReport, passed: Duration) -> bool {
 /// Is it known where the interpreter is in its program? If not, a word that an interpreter's module
 /// tests is hardly ever the program's: trying it out is not worth the time.
 fn shows_program(thread: &ThreadReport) -> bool {
-    let machine = thread.machine.as_ref();
+    let machine = thread.facts.machine.as_ref();
     machine.is_some_and(|machine| !machine.readers.is_empty())
 }
 
 /// Is the loop's code generated?
 fn is_made(thread: &ThreadReport) -> bool {
-    thread.spin_loop["header"]["module"].is_null()
+    let spin_loop = thread.spin_loop.as_ref();
+    spin_loop.is_none_or(|spin_loop| spin_loop.header.module.is_none())
 }
 
 /// Takes the words that were considered as flags, to try them out: those first that may be the
 /// program's.
 pub(crate) fn take_up(thread: &mut ThreadReport) {
-    if let Value::Array(considered) = thread.considered.take() {
-        let is_compared = |flag: &Value| is_compared(thread, flag);
-        let is_word = |flag: &Value| {
-            let is_likely = flag["confidence"].as_f64() > Some(LEAST);
-            flag["kind"] != "syscall" && (is_likely || is_compared(flag))
-        };
-        let (mut words, others): (Vec<Value>, Vec<Value>) =
-            considered.into_iter().partition(is_word);
-        let is_own = |word: &Value| own(thread, word).is_some_and(|own| own != Own::Shared);
-        words.sort_by_key(|word| (is_own(word) || is_of_machine(word), !is_compared(word)));
-        thread.flags = Value::Array(words);
-        thread.considered = Value::Array(others);
-    }
+    let considered = std::mem::take(&mut thread.considered).into_iter();
+    let is_compared = |flag: &Candidate| is_compared(thread, flag);
+    let (mut words, others): (Vec<Candidate>, Vec<Candidate>) = considered.partition(|flag| {
+        let is_likely = flag.flag.confidence > LEAST;
+        flag.is_word() && (is_likely || is_compared(flag))
+    });
+    let is_own = |word: &Candidate| own(thread, word).is_some_and(|own| own != Own::Shared);
+    words.sort_by_key(|word| (is_own(word) || is_of_machine(word), !is_compared(word)));
+    (thread.flags, thread.considered) = (words, others);
 }
 
 const OF_INTERPRETER: &str = "the loop is an interpreter's: its code does not say which of the \
     words that it tests is the program's; a stack dump of the program's own tools tells the line";
 
 /// Why the word is one of the machine's own, if it is.
-fn own(thread: &ThreadReport, flag: &Value) -> Option<Own> {
-    let address = number(&flag["address"]["spin"])?;
-    let mut words = thread.machine.as_ref()?.own.iter();
+fn own(thread: &ThreadReport, flag: &Candidate) -> Option<Own> {
+    let address = flag.address()?;
+    let mut words = thread.facts.machine.as_ref()?.own.iter();
     words.find(|word| word.0 == address).map(|word| word.1)
 }
 
 /// The words of the machine's modules are the machine's own, and so are variables of its functions:
 /// a program's variables lie in objects.
-fn is_of_machine(flag: &Value) -> bool {
-    let mut kinds = ["global", "tls", "code", "stack"].iter();
-    kinds.any(|kind| flag["kind"] == *kind)
+fn is_of_machine(flag: &Candidate) -> bool {
+    matches!(
+        flag.flag.kind,
+        FlagKind::Global | FlagKind::Tls | FlagKind::Stack
+    )
 }
 
 /// May the program wait for it? The machine compares references to tell of which kind an object
 /// is. `is_owed`: a thread would write it. What describes an object is written with the object,
 /// and a check that has a writer may be the program's.
-fn may_be(own: Option<Own>, flag: &Value, is_owed: bool, tests: &Tests) -> bool {
+fn may_be(own: Option<Own>, flag: &Candidate, is_owed: bool, tests: &Tests) -> bool {
     let is_other = || (tests.is_reference)(flag) || (tests.is_local)(flag);
     match is_owed {
         true => matches!(own, None | Some(Own::Check)),
@@ -103,7 +101,7 @@ fn may_be(own: Option<Own>, flag: &Value, is_owed: bool, tests: &Tests) -> bool 
 
 /// Nothing is tried out: what a virtual machine's loop tests is no flag then.
 pub(crate) fn leave(thread: &mut ThreadReport) {
-    if thread.machine.is_some() {
+    if thread.facts.machine.is_some() {
         settle(thread, &mut Vec::new(), false, &NOTHING);
     }
 }
@@ -111,13 +109,13 @@ pub(crate) fn leave(thread: &mut ThreadReport) {
 /// What the loop's test asks of a word.
 pub(crate) struct Tests<'a> {
     /// The loop ends by it because a check fails.
-    pub fails: &'a dyn Fn(&Value) -> bool,
+    pub fails: &'a dyn Fn(&Candidate) -> bool,
     /// It holds an address.
-    pub is_reference: &'a dyn Fn(&Value) -> bool,
+    pub is_reference: &'a dyn Fn(&Candidate) -> bool,
     /// It lies in the loop's own frame, on the machine's stack.
-    pub is_local: &'a dyn Fn(&Value) -> bool,
+    pub is_local: &'a dyn Fn(&Candidate) -> bool,
     /// The class of its object, if the value of such an object never changes.
-    pub never_changes: &'a dyn Fn(&Value) -> Option<String>,
+    pub never_changes: &'a dyn Fn(&Candidate) -> Option<String>,
 }
 
 const NOTHING: Tests = Tests {
@@ -128,29 +126,30 @@ const NOTHING: Tests = Tests {
 };
 
 /// Does the loop compare the word with another one, as a program's comparison does?
-fn is_compared(thread: &ThreadReport, flag: &Value) -> bool {
-    let address = number(&flag["address"]["spin"]);
-    let asks = thread.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
+fn is_compared(thread: &ThreadReport, flag: &Candidate) -> bool {
+    let address = flag.address();
+    let asks = thread.facts.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
     let mut asks = asks.iter();
     asks.any(|ask| ask.with_word && Some(ask.address) == address)
 }
 
 /// By how many pointers an interpreter comes to the word.
-fn hops(thread: &ThreadReport, flag: &Value) -> Option<u32> {
-    let address = number(&flag["address"]["spin"])?;
-    let mut words = thread.machine.as_ref()?.hops.iter();
+fn hops(thread: &ThreadReport, flag: &Candidate) -> Option<u32> {
+    let address = flag.address()?;
+    let mut words = thread.facts.machine.as_ref()?.hops.iter();
     words.find(|word| word.0 == address).map(|word| word.1)
 }
 
 /// Are two hashes compared? An interpreter that looks a name up compares that of the name with the
 /// one that it finds. Both look like chance: they are greater than counts, addresses and times, far
 /// apart, and have no zeros at their ends, as plain fractions have.
-fn is_hash(thread: &ThreadReport, flag: &Value) -> bool {
+fn is_hash(thread: &ThreadReport, flag: &Candidate) -> bool {
     const LEAST: u64 = 1 << 48;
     const END: u64 = 0xffff;
     let is_chance = |value: &u64| *value >= LEAST && value & END != 0;
-    let values = ["spin", "exit"].map(|run| number(&flag["value"][run]).filter(is_chance));
-    let [Some(held), Some(asked)] = values else {
+    let value = &flag.flag.value;
+    let [Some(held), Some(asked)] = [value.spin, value.exit].map(|one| one.filter(is_chance))
+    else {
         return false;
     };
     held.abs_diff(asked) >= LEAST && is_compared(thread, flag)
@@ -165,27 +164,20 @@ pub(crate) fn settle(
 ) {
     let is_made = is_made(thread);
     let shows_program = shows_program(thread);
-    let flags = thread.flags.as_array().into_iter().flatten();
+    let flags = thread.flags.iter();
     let own: Vec<Option<Own>> = flags.clone().map(|flag| own(thread, flag)).collect();
     let hops: Vec<Option<u32>> = flags.clone().map(|flag| hops(thread, flag)).collect();
     let hashes: Vec<bool> = flags
         .map(|flag| !is_made && is_hash(thread, flag))
         .collect();
-    let Value::Array(flags) = &mut thread.flags else {
+    let flags = &mut thread.flags;
+    let Some(first) = flags.first().filter(|first| first.is_word()) else {
         return;
     };
-    let Some(first) = flags.first().filter(|flag| flag["kind"] != "syscall") else {
-        return;
-    };
-    let by_code = first["confidence"].as_f64() >= Some(ENOUGH_ALONE);
-    let ends = |flag: &Value| {
-        let with = flag["proof"]["with"].as_object();
-        let alone =
-            flag["proof"]["outcome"] == "leaves" && with.is_some_and(|with| with.len() == 1);
-        alone && !(tests.fails)(flag)
-    };
+    let by_code = first.flag.confidence >= ENOUGH_ALONE;
+    let ends = |flag: &Candidate| flag.ends_alone() && !(tests.fails)(flag);
     let ending: Vec<usize> = (0..flags.len()).filter(|&at| ends(&flags[at])).collect();
-    let score = |at: usize| flags[at]["confidence"].as_f64().unwrap_or(0.0);
+    let score = |at: usize| flags[at].flag.confidence;
     let is_owed = |at: usize| standings.get(at) == Some(&Standing::Proved);
     // If no copy stands for the thread, it shows little that a copy leaves the loop.
     let has_copy = thread.via != Some(Via::InPlace);
@@ -221,23 +213,21 @@ pub(crate) fn settle(
     };
     let fixed = chosen.and_then(|at| Some((at, (tests.never_changes)(&flags[at])?)));
     let chosen = chosen.filter(|_| fixed.is_none());
-    let name = |flag: &Value| flag["name"].as_str().unwrap_or_default().to_owned();
+    let name = |flag: &Candidate| flag.flag.name.clone();
     let names: Vec<String> = ending.iter().map(|&at| name(&flags[at])).collect();
     let local = ending.iter().map(|&at| &flags[at]);
     let local = local.filter(|flag| (tests.is_local)(flag)).map(name).next();
     let copied = ending.iter().find(|&&at| own[at] == Some(Own::Shared));
     let copied = copied.map(|&at| name(&flags[at]));
     let fixed = fixed.map(|(at, class)| (name(&flags[at]), class));
-    let tried = flags.iter().filter(|flag| !flag["proof"].is_null()).count();
+    let tried = flags.iter().filter(|flag| flag.proof().is_some()).count();
     let flag = chosen.map(|at| flags.remove(at));
     let standing = chosen.and_then(|at| standings.get(at).copied());
     *standings = standing.into_iter().collect();
-    if let Value::Array(considered) = &mut thread.considered {
-        flags.append(considered);
-        std::mem::swap(flags, considered);
-    }
+    flags.append(&mut thread.considered);
+    std::mem::swap(flags, &mut thread.considered);
     let Some(mut flag) = flag else {
-        thread.verdict = Some("no-flag".into());
+        thread.verdict = Some(Verdict::NoFlag);
         if let Some(name) = local {
             thread.reason = format!(
                 "the loop ends by {name}, which lies in its own frame on the virtual machine's \
@@ -266,28 +256,24 @@ pub(crate) fn settle(
             thread.reason = format!(
                 "the loop is a virtual machine's; {} comes nearest, but no copy shows that it ends \
                  the loop",
-                thread.considered[0]["name"].as_str().unwrap_or_default()
+                thread.considered.first().map(name).unwrap_or_default()
             );
         }
         return;
     };
     thread.reason = format!(
         "the loop polls {}; it ends when {}",
-        name(&flag),
-        flag["exit_when"].as_str().unwrap_or_default()
+        flag.flag.name, flag.flag.exit_when
     );
-    thread.verdict = Some("data-flag".into());
+    thread.verdict = Some(Verdict::DataFlag);
     thread.class = Class::RepeatedYield;
-    let by_code = flag["confidence"].as_f64().filter(|_| by_code);
-    flag["confidence"] = json!(by_code.unwrap_or(0.0).max(TRIED_ONLY));
-    flag["rank"] = json!(1);
-    if let Some(evidence) = flag["evidence"].as_array_mut() {
-        let why = match names.len() {
-            1 => format!("of {tried} words that were tried in a copy, it alone ends the loop"),
-            many => format!("of {many} words that end the loop, the others are more likely checks"),
-        };
-        evidence.insert(0, json!(why));
-    }
+    let by_code = if by_code { flag.flag.confidence } else { 0.0 };
+    flag.flag.confidence = by_code.max(TRIED_ONLY);
+    flag.flag.rank = 1;
+    flag.note(match names.len() {
+        1 => format!("of {tried} words that were tried in a copy, it alone ends the loop"),
+        many => format!("of {many} words that end the loop, the others are more likely checks"),
+    });
     *flags = vec![flag];
 }
 

@@ -131,7 +131,7 @@ pub fn look(
             steps: window.len(),
             why: String::new(),
         };
-        if takes_input(&window) && agreed.report.gets_on && !has_flag(&agreed.report) {
+        if takes_input(&window) && agreed.report.facts.gets_on && !has_flag(&agreed.report) {
             let why = TAKES.to_owned();
             return Ok(Ok(Agreed { why, ..agreed }));
         }
@@ -186,7 +186,7 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
     let Some(what) = what else {
         let reason = format!("copies of {copies} moments poll different words: it makes progress");
         let mut report = Report::nothing(Verdict::NoFlag, reason);
-        report.gets_on = true;
+        report.facts.gets_on = true;
         let why = format!("its copies of {copies} moments tell enough");
         return Agreed { report, steps, why };
     };
@@ -271,9 +271,9 @@ mod tests {
     #[test]
     fn copies_that_poll_different_words_show_progress() {
         let agreed = agree(vec![copy(Some(8), 0), copy(None, 0), copy(Some(8), 0)]);
-        assert!(agreed.report.gets_on && !has_flag(&agreed.report));
+        assert!(agreed.report.facts.gets_on && !has_flag(&agreed.report));
         let agreed = agree(vec![copy(Some(8), 0), copy(Some(16), 0)]);
-        assert!(agreed.report.gets_on && !has_flag(&agreed.report));
+        assert!(agreed.report.facts.gets_on && !has_flag(&agreed.report));
         let agreed = agree(vec![copy(Some(8), 0), copy(Some(8), 0)]);
         assert_eq!(agreed.report.flags[0].address.spin, Some(8));
     }
@@ -316,6 +316,6 @@ mod tests {
     fn the_copy_with_most_words_is_reported_if_none_has_a_flag() {
         let agreed = agree(vec![copy(None, 1), copy(None, 3), copy(None, 2)]);
         assert_eq!(agreed.report.considered.len(), 3);
-        assert!(!agreed.report.gets_on);
+        assert!(!agreed.report.facts.gets_on);
     }
 }

@@ -7,12 +7,11 @@
 //! (a check, a bound). If one is, it is not known which of the words is waited for. Blind spots:
 //! words of other processes, and of threads that can't be copied.
 
-use flagfinder_flags::MERE_BOUND;
-use serde_json::{json, Value};
+use flagfinder_flags::{Verdict, MERE_BOUND};
 
+use crate::candidate::Candidate;
 use crate::owed::Standing;
 use crate::report::{Class, ThreadReport};
-use crate::sure::{self, does_something, ends_alone, is_word, note, score, text};
 
 /// A word that scores no more is not tried: too much speaks against it.
 const LEAST: f64 = 0.05;
@@ -21,38 +20,31 @@ const ONE_OF_SEVERAL: f64 = 0.5;
 
 /// Is there a word worth trying out? None of a thread that makes progress.
 pub(crate) fn is_open(thread: &ThreadReport) -> bool {
-    let mut considered = thread.considered.as_array().into_iter().flatten();
-    thread.machine.is_none()
-        && !thread.gets_on
+    let mut considered = thread.considered.iter();
+    thread.facts.machine.is_none()
+        && !thread.facts.gets_on
         && !thread.has_flag()
-        && considered.any(|flag| is_word(flag) && score(flag) > MERE_BOUND)
+        && considered.any(|flag| flag.is_word() && flag.flag.confidence > MERE_BOUND)
 }
 
 /// Takes the words that were considered as flags, to try them out.
 pub(crate) fn take_up(thread: &mut ThreadReport) {
-    if let Value::Array(considered) = thread.considered.take() {
-        let may_be = |flag: &Value| is_word(flag) && score(flag) > LEAST;
-        let (words, others) = considered.into_iter().partition(may_be);
-        thread.flags = Value::Array(words);
-        thread.considered = Value::Array(others);
-    }
+    let may_be = |flag: &Candidate| flag.is_word() && flag.flag.confidence > LEAST;
+    let considered = std::mem::take(&mut thread.considered).into_iter();
+    (thread.flags, thread.considered) = considered.partition(may_be);
 }
 
 /// Leaves the one word that was proved to be owed and to end the loop, or none.
 pub(crate) fn settle(
     thread: &mut ThreadReport,
     standings: &mut Vec<Standing>,
-    is_nulled: impl Fn(&Value) -> bool,
+    is_nulled: impl Fn(&Candidate) -> bool,
 ) {
-    let (Value::Array(flags), Value::Array(considered)) =
-        (&mut thread.flags, &mut thread.considered)
-    else {
-        return;
-    };
+    let (flags, considered) = (&mut thread.flags, &mut thread.considered);
     let is_proved = |at: &usize| {
         let flag = &flags[*at];
         // A copy that comes to a call whose answer nobody knows had left its loop before.
-        let is_out = ends_alone(flag) || sure::is_open(flag) && does_something(flag);
+        let is_out = flag.ends_alone() || flag.is_open() && flag.does_something();
         standings.get(*at) == Some(&Standing::Proved) && is_out && !is_nulled(flag)
     };
     let mut proved = (0..flags.len()).filter(is_proved);
@@ -69,37 +61,38 @@ pub(crate) fn settle(
     let Some(mut flag) = flag else {
         return;
     };
-    let (name, ends) = (text(&flag["name"]), text(&flag["exit_when"]));
+    let (name, ends) = (&flag.flag.name, &flag.flag.exit_when);
     thread.reason = format!("the loop polls {name}; it ends when {ends}");
-    thread.verdict = Some("data-flag".into());
+    thread.verdict = Some(Verdict::DataFlag);
     thread.class = Class::RepeatedYield;
-    flag["rank"] = json!(1);
-    flag["confidence"] = json!(score(&flag).max(ONE_OF_SEVERAL));
+    flag.flag.rank = 1;
+    flag.flag.confidence = flag.flag.confidence.max(ONE_OF_SEVERAL);
     let why = match standing {
         Standing::Proved => "copies show who writes it, and that it ends the loop",
         _ => "copies show that it ends the loop; its writer writes other words of the loop, too",
     };
-    note(&mut flag, &format!("its code alone says too little; {why}"));
+    flag.note(format!("its code alone says too little; {why}"));
     *flags = vec![flag];
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::sure::tests::{word, LEAVES};
+    use flagfinder_replica::Outcome;
 
-    fn near(words: Vec<Value>) -> ThreadReport {
+    use super::*;
+    use crate::candidate::tests::{name, word, Came, HALTS, LEAVES, SERVES};
+
+    fn near(words: Vec<Candidate>) -> ThreadReport {
         ThreadReport {
-            considered: Value::Array(words),
-            flags: json!([]),
+            considered: words,
             reason: "nothing is sure enough".into(),
-            verdict: Some("no-flag".into()),
+            verdict: Some(Verdict::NoFlag),
             ..ThreadReport::blank(1, Class::LongRunning)
         }
     }
 
     /// Its name, what came of trying it out, and how it stands.
-    type Word = (&'static str, Option<(&'static str, Option<u64>)>, Standing);
+    type Word = (&'static str, Came, Standing);
 
     fn settled(words: &[Word]) -> ThreadReport {
         let made = words
@@ -109,9 +102,7 @@ mod tests {
         assert!(is_open(&thread));
         take_up(&mut thread);
         let mut standings: Vec<Standing> = words.iter().map(|word| word.2).collect();
-        settle(&mut thread, &mut standings, |flag| {
-            flag["name"] == "pointer"
-        });
+        settle(&mut thread, &mut standings, |flag| name(flag) == "pointer");
         assert_eq!(standings.len(), usize::from(thread.has_flag()));
         thread
     }
@@ -120,33 +111,30 @@ mod tests {
     fn a_word_is_the_flag_if_a_copy_wrote_it_and_another_then_left() {
         let beside = ("bound", LEAVES, Standing::Nobody);
         let thread = settled(&[beside, ("count", LEAVES, Standing::Proved)]);
-        assert_eq!(thread.flags[0]["name"], "count");
-        assert_eq!(thread.verdict.as_deref(), Some("data-flag"));
-        assert_eq!(thread.considered[0]["name"], "bound");
+        assert_eq!(name(&thread.flags[0]), "count");
+        assert_eq!(thread.verdict, Some(Verdict::DataFlag));
+        assert_eq!(name(&thread.considered[0]), "bound");
     }
 
     #[test]
     fn a_word_that_is_written_with_another_one_is_not_sure() {
         for standing in [Standing::Proved, Standing::Late] {
-            let stays = ("queue", Some(("returns", Some(9))), standing);
+            let stays = ("queue", SERVES, standing);
             let thread = settled(&[stays, ("done", LEAVES, Standing::Proved)]);
-            assert_eq!(thread.flags[0]["name"], "done");
-            assert_eq!(thread.flags[0]["confidence"], ONE_OF_SEVERAL);
+            assert_eq!(name(&thread.flags[0]), "done");
+            assert_eq!(thread.flags[0].flag.confidence, ONE_OF_SEVERAL);
         }
     }
 
     #[test]
     fn a_copy_that_comes_to_an_unknown_call_was_out_of_its_loop() {
-        let of = |instructions| {
-            let word = ("done", Some(("unknown", instructions)), Standing::Proved);
-            settled(&[word]).has_flag()
-        };
-        assert!(of(Some(11)) && !of(None));
+        let of = |came| settled(&[("done", came, Standing::Proved)]).has_flag();
+        assert!(of(HALTS) && !of(Some((Outcome::Unknown, None))));
     }
 
     #[test]
     fn without_a_proved_word_there_is_no_flag() {
-        let stays = Some(("returns", Some(9)));
+        let stays = SERVES;
         for words in [
             vec![("stop", LEAVES, Standing::ByCode)],
             vec![("stop", LEAVES, Standing::Late)],
@@ -160,10 +148,7 @@ mod tests {
             let thread = settled(&words);
             assert!(!thread.has_flag(), "{words:?}");
             assert_eq!(thread.reason, "nothing is sure enough");
-            assert_eq!(
-                thread.considered.as_array().map(Vec::len),
-                Some(words.len())
-            );
+            assert_eq!(thread.considered.len(), words.len());
         }
     }
 
@@ -171,7 +156,7 @@ mod tests {
     fn a_thread_with_progress_or_with_only_a_bound_is_not_tried() {
         let mut thread = near(vec![word("count", 0.4, None)]);
         assert!(is_open(&thread));
-        thread.gets_on = true;
+        thread.facts.gets_on = true;
         assert!(!is_open(&thread));
         assert!(!is_open(&near(vec![word("bound", MERE_BOUND, None)])));
     }

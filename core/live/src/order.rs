@@ -8,6 +8,8 @@
 //! that one do not agree, or if hardly anything of it was seen. Blind spot: a thread that waits in
 //! vain and looks seldom, beside a healthy one that waits for a while.
 
+use flagfinder_flags::FlagKind;
+
 use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};
 
@@ -49,16 +51,18 @@ pub fn sort(threads: &mut [ThreadReport]) {
 /// found?
 fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
     // The copies of several moments wait for different words, so none shows progress.
-    let do_not_agree = busy.steps > 0 && busy.gets_on;
+    let do_not_agree = busy.steps > 0 && busy.facts.gets_on;
     let is_hardly_seen = busy.verdict.is_some() && busy.steps < HARDLY_SEEN;
-    let is_unclear = busy.spin_loop.is_null() && (do_not_agree || is_hardly_seen);
-    let repeats = busy.spin_loop.is_object() && !busy.gets_on;
+    let is_unclear = busy.spin_loop.is_none() && (do_not_agree || is_hardly_seen);
+    let repeats = busy.spin_loop.is_some() && !busy.facts.gets_on;
     let is_open = (repeats || is_unclear) && !busy.has_flag();
     let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
     let sleeps_more = often >= SELDOM * seldom.max(1.0);
     // A thread in a virtual machine's loop seldom has a flag; a global of the machine is none of
     // its program's words.
-    let serves = busy.machine.is_some() && thread.flags[0]["kind"] == "global";
+    let first = thread.flags.first();
+    let is_global = first.is_some_and(|first| first.flag.kind == FlagKind::Global);
+    let serves = busy.facts.machine.is_some() && is_global;
     let repeats_a_wait = busy.class == Class::RepeatedYield || is_unclear || serves;
     let gives_way = repeats_a_wait && busy.wants >= HOT;
     let little = busy.cpu > 0.0 && busy.cpu >= LITTLE * thread.cpu;
@@ -68,19 +72,27 @@ fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use flagfinder_flags::VirtualMachine;
-    use serde_json::{json, Value};
+    use flagfinder_code::Code;
+    use flagfinder_flags::{Facts, LoopKind, LoopReport, Verdict, VirtualMachine};
 
     use super::*;
+    use crate::candidate::tests::word;
 
     fn thread(tid: u32, cpu: f64, sleeps_per_second: f64, confidence: Option<f64>) -> ThreadReport {
-        let flags = confidence.map(|confidence| json!({ "confidence": confidence }));
+        let flags = confidence.map(|confidence| word("word", confidence, None));
+        let spin_loop = LoopReport {
+            kind: LoopKind::Busy,
+            function: None,
+            module: None,
+            iterations: 9,
+            header: Code::default(),
+        };
         ThreadReport {
             cpu,
             wants: cpu,
             sleeps_per_second,
-            spin_loop: json!({}),
-            flags: Value::Array(flags.into_iter().collect()),
+            spin_loop: Some(spin_loop),
+            flags: flags.into_iter().collect(),
             steps: 1000,
             ..ThreadReport::blank(tid, Class::RepeatedYield)
         }
@@ -123,22 +135,28 @@ mod tests {
     fn beside_a_thread_that_gets_on_it_may_be() {
         let seldom = || thread(1, 0.001, 20.0, Some(0.6));
         let server = ThreadReport {
-            gets_on: true,
+            facts: Facts {
+                gets_on: true,
+                ..Facts::default()
+            },
             ..thread(2, 0.3, 900.0, None)
         };
         assert_eq!(first(vec![seldom(), server]), 1);
         let unclear = ThreadReport {
-            gets_on: true,
+            facts: Facts {
+                gets_on: true,
+                ..Facts::default()
+            },
             class: Class::LongRunning,
-            spin_loop: Value::Null,
+            spin_loop: None,
             ..thread(2, 0.9, 0.0, None)
         };
         assert_eq!(first(vec![seldom(), unclear]), 2, "its copies do not agree");
         let stepped = |steps| ThreadReport {
             steps,
-            verdict: Some("no-flag".into()),
+            verdict: Some(Verdict::NoFlag),
             class: Class::LongRunning,
-            spin_loop: Value::Null,
+            spin_loop: None,
             ..thread(2, 0.9, 0.0, None)
         };
         assert_eq!(first(vec![seldom(), stepped(70)]), 2, "it is hardly seen");
@@ -149,12 +167,15 @@ mod tests {
         };
         assert_eq!(first(vec![seldom(), computes.clone()]), 1);
         let interprets = || ThreadReport {
-            machine: Some(VirtualMachine::default()),
+            facts: Facts {
+                machine: Some(VirtualMachine::default()),
+                ..Facts::default()
+            },
             ..computes.clone()
         };
         assert_eq!(first(vec![seldom(), interprets()]), 1);
         let mut serves = seldom();
-        serves.flags[0]["kind"] = json!("global");
+        serves.flags[0].flag.kind = FlagKind::Global;
         assert_eq!(first(vec![serves, interprets()]), 2, "the machine's own");
         let like_it = thread(2, 0.002, 90.0, None);
         assert_eq!(first(vec![seldom(), like_it]), 1);

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use flagfinder_code::{AddressSpace, Code, Names};
+use flagfinder_code::{AddressSpace, Names};
 use flagfinder_replica::{Pages, ThreadState};
-use serde::Serialize;
 
 use crate::report::ThreadReport;
 
@@ -51,28 +50,4 @@ pub(crate) struct Process<'a> {
     pub is_dead: bool,
     /// Time for all copies of other threads.
     pub time: Duration,
-}
-
-/// How it is known who would write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Known {
-    /// A copy of the thread did it.
-    Proved,
-    /// The store is ahead of the thread.
-    ByCode,
-}
-
-/// A thread that would end the wait.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Owed {
-    pub pid: u32,
-    pub tid: u32,
-    pub name: String,
-    pub code: Option<Code>,
-    /// What it would write, where that is known.
-    pub value: Option<String>,
-    pub known: Known,
-    /// If proved: what has to happen first. If by code: what the thread waits in.
-    pub after: Option<String>,
 }

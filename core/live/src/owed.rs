@@ -13,10 +13,10 @@ use std::time::Duration;
 use flagfinder_code::{CodeReader, Store};
 use flagfinder_replica::{Experiment, Source, MOST_WATCHED};
 use rustc_hash::FxHashMap;
-use serde_json::{json, Value};
 
+use crate::candidate::{Known, Owed};
 use crate::judge::{Ends, Judge};
-use crate::others::{Known, Other, Owed, Process};
+use crate::others::{Other, Process};
 use crate::owed_look::{look, order, target, Seen, Target, FOLLOWED_OF_ALL};
 use crate::owed_nobody::nobody;
 use crate::owed_proof::{is_join, run_copies, Strength};
@@ -60,16 +60,13 @@ pub(crate) fn tell(
     experiment: Option<&Experiment>,
     thread: &mut ThreadReport,
 ) -> Vec<Standing> {
-    let Value::Array(flags) = &mut thread.flags else {
-        return Vec::new();
-    };
+    let flags = &mut thread.flags;
     let mut standings = vec![Standing::default(); flags.len()];
     for flag in flags.iter_mut() {
-        let why = match flag["kind"].as_str() {
-            Some("syscall") => "it is what a system call answers, which no thread writes",
-            _ => "it was not asked about: it is not among the likeliest words",
-        };
-        none(flag, why.into());
+        flag.owed_by_nobody(match flag.is_word() {
+            true => "it was not asked about: it is not among the likeliest words",
+            false => "it is what a system call answers, which no thread writes",
+        });
     }
     let mut reader = CodeReader::new(process.memory);
     let targets: Vec<Target> = flags
@@ -111,8 +108,8 @@ pub(crate) fn tell(
                 let tried = ends.tried(number, &owed, process.names);
                 if let Some(tried) = tried.filter(|_| strength == Strength::Next) {
                     let flag = &mut flags[target.flag];
-                    flag["proof"] = json!(tried);
-                    flag["value"]["exit"] = json!(owed.value);
+                    flag.set_proof(tried);
+                    flag.flag.value.exit = owed.value;
                 }
                 (vec![owed], standing)
             }
@@ -124,10 +121,9 @@ pub(crate) fn tell(
         let flag = &mut flags[target.flag];
         if owed.is_empty() {
             standing = Standing::Nobody;
-            none(flag, nobody(process, &seen, target, refused.as_deref()));
+            flag.owed_by_nobody(nobody(process, &seen, target, refused.as_deref()));
         } else {
-            flag["owed"] = json!(owed);
-            flag["owed_by_nobody"] = Value::Null;
+            flag.owed_by(owed);
         }
         standings[target.flag] = standing;
     }
@@ -187,12 +183,6 @@ fn by_others(
     (owed, standing)
 }
 
-/// No thread was found.
-pub(crate) fn none(flag: &mut Value, why: String) {
-    flag["owed"] = json!([]);
-    flag["owed_by_nobody"] = json!(why);
-}
-
 /// The threads that have a store to the word ahead; if it is certain of some of them, only those.
 /// The word has a number among the words that were looked for, and another among those of the loop.
 fn by_code(
@@ -228,7 +218,7 @@ fn by_code(
         tid: seen.other.tid,
         name: seen.other.name.clone(),
         code: Some(writer::ahead(process.names, seen, &store)),
-        value: target.value(&store).map(|value| format!("{value:#x}")),
+        value: target.value(&store),
         known: Known::ByCode,
         after: seen.other.waits.clone(),
     });

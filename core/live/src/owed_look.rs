@@ -6,12 +6,12 @@
 //! that the thread holds, or the field that the loop reads, has to agree.
 
 use flagfinder_code::{CodeLimits, CodeReader, Frame, Names, Store};
+use flagfinder_flags::FlagKind;
 use flagfinder_replica::ThreadState;
 use rustc_hash::FxHashSet;
-use serde_json::Value;
 
+use crate::candidate::Candidate;
 use crate::others::{Other, Process};
-use crate::report::{code_address, number};
 use crate::stack;
 
 const FRAMES: usize = 64;
@@ -50,23 +50,25 @@ pub(crate) struct Seen<'a> {
 /// The word of a flag, if it has one.
 pub(crate) fn target(
     at: usize,
-    flag: &Value,
+    flag: &Candidate,
     names: &Names,
     reader: &mut CodeReader,
 ) -> Option<Target> {
-    let bytes = flag["size"].as_u64()? as usize;
-    let read = &flag["readers"][0];
-    let pc = code_address(names, read);
+    let pc = flag.reader(names);
     let field = pc.and_then(|pc| reader.field(pc));
     Some(Target {
         flag: at,
-        address: number(&flag["address"]["spin"])?,
-        bytes: (1..=8).contains(&bytes).then_some(bytes)?,
-        now: number(&flag["value"]["spin"]),
-        exit: number(&flag["value"]["exit"]),
+        address: flag.address()?,
+        bytes: flag.bytes()?,
+        now: flag.flag.value.spin,
+        exit: flag.flag.value.exit,
         field,
-        module: read["module"].as_str().map(str::to_owned),
-        is_global: flag["kind"] == "global",
+        module: flag
+            .flag
+            .readers
+            .first()
+            .and_then(|read| read.module.clone()),
+        is_global: flag.flag.kind == FlagKind::Global,
         of_library: pc.is_some_and(|pc| names.code(pc).is_standard_library()),
     })
 }

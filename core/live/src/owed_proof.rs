@@ -14,8 +14,9 @@ use flagfinder_linux::timeout::limit;
 use flagfinder_replica::{keep, Pages, Ran, Replica, Source, Supposed, Supposition, Watched};
 use rustc_hash::FxHashMap;
 
+use crate::candidate::{Known, Owed};
 use crate::judge::{Ends, Judge};
-use crate::others::{Known, Owed, Process};
+use crate::others::Process;
 use crate::owed_look::Seen;
 use crate::owed_text::{after, Before};
 use crate::writer;
@@ -157,7 +158,7 @@ fn run_copy(
             tid: seen.other.tid,
             name: seen.other.name.clone(),
             code: Some(writer::in_copy(process, &mut copy, pc)),
-            value: Some(format!("{value:#x}")),
+            value: Some(value),
             known: Known::Proved,
             after: Some(after),
         };

@@ -10,12 +10,12 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
-use flagfinder_flags::Ask;
+use flagfinder_flags::{Ask, FlagKind};
 use flagfinder_replica::{
-    keep, Experiment, Live, Moment, Pages, Rounds, Source, Unfit, Wanted, Word,
+    keep, Experiment, Live, Moment, Outcome, Pages, Rounds, Source, Unfit, Wanted, Word,
 };
-use serde_json::{json, Value};
 
+use crate::candidate::{code_address, Candidate};
 use crate::decided::decide;
 use crate::frame;
 use crate::look::milliseconds;
@@ -24,10 +24,10 @@ use crate::nearly;
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::own_side;
-use crate::report::{code_address, number, ThreadReport};
-use crate::sure::{is_word, About};
+use crate::report::ThreadReport;
+use crate::sure::About;
 use crate::tried::{halted, Tried};
-use crate::values::{self, word};
+use crate::values;
 use crate::why::never_changes;
 
 /// Most candidates that are tried, and how many further ones if none of these ends the loop.
@@ -71,8 +71,8 @@ pub(crate) fn prove(
             let live = match Live::open(pid) {
                 Ok(live) => live,
                 Err(error) => {
-                    for flag in thread.flags.as_array_mut().into_iter().flatten() {
-                        owed::none(flag, format!("nothing could be copied: {error}"));
+                    for flag in &mut thread.flags {
+                        flag.owed_by_nobody(format!("nothing could be copied: {error}"));
                     }
                     return not_tried(thread, &error.to_string());
                 }
@@ -153,15 +153,15 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
     let experiment = tried.ok().flatten();
     let mut standings = owed::tell(process, source, experiment.as_ref(), thread);
     let thrown = thread.thrown.clone();
-    let fails = |flag: &Value| is_failure(process, &thrown, flag);
-    if let Some(machine) = &thread.machine {
+    let fails = |flag: &Candidate| is_failure(process, &thrown, flag);
+    if let Some(machine) = &thread.facts.machine {
         let own = machine.own.clone();
         let tests = Tests {
             fails: &fails,
             is_reference: &|flag| is_reference(process, flag),
             is_local: &|flag| frame::is_local(process.memory, &own, flag, base(process, flag)),
             never_changes: &|flag| {
-                never_changes(process.names, process.memory, word(flag)?.address)
+                never_changes(process.names, process.memory, flag.word()?.address)
             },
         };
         machine::settle(thread, &mut standings, is_open, &tests);
@@ -169,72 +169,72 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
     if is_near {
         nearly::settle(thread, &mut standings, fails);
     }
-    let flags = thread.flags.as_array().cloned().unwrap_or_default();
+    let flags = thread.flags.clone();
     let moves = std::mem::take(&mut thread.moves);
-    let within_poll = std::mem::take(&mut thread.within_poll);
+    let within_poll = std::mem::take(&mut thread.facts.within_poll);
     let about = About {
         is_nulled: &fails,
         is_counted: &|flag| is_counted(process, flag),
         is_own: &|flag| own_side::is_own(&flags, &moves, flag),
-        is_in_poll: &|flag| {
-            number(&flag["address"]["spin"]).is_some_and(|at| within_poll.contains(&at))
-        },
+        is_in_poll: &|flag| flag.address().is_some_and(|at| within_poll.contains(&at)),
         moves_own: &|flag| own_side::moves_own(&flags, &moves, flag),
     };
     decide(thread, &standings, &about);
 }
 
 /// Does the program's code count the global up or down, by one instruction?
-fn is_counted(process: &Process, flag: &Value) -> bool {
-    let global = word(flag).filter(|_| flag["kind"] == "global");
+fn is_counted(process: &Process, flag: &Candidate) -> bool {
+    let global = flag.word().filter(|_| flag.flag.kind == FlagKind::Global);
     global
         .is_some_and(|word| is_counted_in(process.names, process.memory, word.address, word.bytes))
 }
 
 /// Does the loop end by the word because a check fails? Null is followed, or an exception comes.
-fn is_failure(process: &Process, thrown: &[u64], flag: &Value) -> bool {
-    let is_thrown = word(flag).is_some_and(|word| thrown.contains(&word.address));
+fn is_failure(process: &Process, thrown: &[u64], flag: &Candidate) -> bool {
+    let is_thrown = flag
+        .word()
+        .is_some_and(|word| thrown.contains(&word.address));
     is_thrown || is_nulled(process, flag)
 }
 
 /// What the register holds by which the loop reads the word, if it reads it by one alone.
-fn base(process: &Process, flag: &Value) -> Option<u64> {
-    let pc = code_address(process.names, &flag["readers"][0])?;
+fn base(process: &Process, flag: &Candidate) -> Option<u64> {
+    let pc = flag.reader(process.names)?;
     let (distance, _) = CodeReader::new(process.memory).field(pc)?;
-    Some(number(&flag["address"]["spin"])?.wrapping_sub(distance))
+    Some(flag.address()?.wrapping_sub(distance))
 }
 
 /// Is null the value that ends the loop, in place of a pointer? Any check of it then ends the loop.
-fn is_nulled(process: &Process, flag: &Value) -> bool {
-    is_reference(process, flag) && word(flag).is_some_and(|word| word.bytes == 8 && word.value == 0)
+fn is_nulled(process: &Process, flag: &Candidate) -> bool {
+    is_reference(process, flag)
+        && flag
+            .word()
+            .is_some_and(|word| word.bytes == 8 && word.value == 0)
 }
 
 /// Does the word hold the address of something?
-fn is_reference(process: &Process, flag: &Value) -> bool {
+fn is_reference(process: &Process, flag: &Candidate) -> bool {
     let is_mapped = |address: u64| process.memory.word(address).is_some();
-    number(&flag["value"]["spin"]).is_some_and(is_mapped)
+    flag.flag.value.spin.is_some_and(is_mapped)
 }
 
 /// Nothing has been tried yet.
 pub(crate) fn begin(thread: &mut ThreadReport) {
-    for flag in thread.flags.as_array_mut().into_iter().flatten() {
-        flag["proof"] = Value::Null;
-        owed::none(flag, "nobody could be asked".into());
+    for flag in &mut thread.flags {
+        flag.trial = None;
+        flag.owed_by_nobody("nobody could be asked");
     }
 }
 
 fn not_tried(thread: &mut ThreadReport, why: &str) {
-    if let Value::Array(explain) = &mut thread.explain {
-        explain.push(json!(format!("not tried out: {why}")));
-    }
+    thread.explain.push(format!("not tried out: {why}"));
 }
 
 /// Can a copy show something about the word? Where its test is not understood no value is known
 /// that the loop asks for, but a copy of another thread may write one, which is then tried. In a
 /// virtual machine's loop most such words are the machine's.
-fn may_be_tried(flag: &Value, asks: &[Ask], is_of_machine: bool) -> bool {
-    let is_small = flag["size"].as_u64().is_some_and(|size| size <= 8);
-    let is_plain = !is_of_machine && is_word(flag) && is_small;
+fn may_be_tried(flag: &Candidate, asks: &[Ask], is_of_machine: bool) -> bool {
+    let is_plain = !is_of_machine && flag.is_word() && flag.flag.size <= 8;
     is_plain || values::first(flag, asks).is_some()
 }
 
@@ -245,30 +245,26 @@ fn try_candidates<'p>(
     thread: &mut ThreadReport,
 ) -> Result<Option<Experiment<'p>>, String> {
     let names = process.names;
-    let Value::Array(flags) = &mut thread.flags else {
-        return Ok(None);
-    };
-    let asks = thread.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
+    let flags = &mut thread.flags;
+    let machine = thread.facts.machine.as_ref();
+    let asks = machine.map_or(&[][..], |vm| &vm.asks);
     if !flags
         .iter()
-        .any(|flag| may_be_tried(flag, asks, thread.machine.is_some()))
+        .any(|flag| may_be_tried(flag, asks, machine.is_some()))
     {
         return Ok(None);
     }
     let _keeping = keep();
     let state = (process.capture)(thread.tid)?;
-    let most = match thread.machine {
+    let most = match machine {
         Some(_) => TRIED_OF_MACHINE,
         None => TRIED,
     };
-    let readers = thread
-        .machine
-        .as_ref()
-        .map_or(&[][..], |machine| &machine.readers);
-    let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
+    let readers = machine.map_or(&[][..], |machine| &machine.readers);
+    let spin_loop = thread.spin_loop.as_ref().ok_or("its loop is not known")?;
+    let header = code_address(names, &spin_loop.header).ok_or("its loop is not known")?;
     let failed = |e: std::io::Error| format!("the copy failed: {e}");
-    let iterations = thread.spin_loop["iterations"].as_u64();
-    let rounds = iterations.map_or_else(Rounds::default, |made| Rounds::of(thread.steps, made));
+    let rounds = Rounds::of(thread.steps, spin_loop.iterations);
     let longer = if rounds.are_long() { LONGER } else { 1 };
     let experiment = Experiment::prepare(pages, &state, readers, rounds, SHOWS * longer)
         .map_err(failed)?
@@ -277,9 +273,9 @@ fn try_candidates<'p>(
         return Err("a copy of the thread does not do what the thread does".into());
     }
     let holder = names.function(header);
-    let apart = match thread.machine {
+    let apart = match machine {
         Some(_) => Vec::new(),
-        None => own_side::words(flags, &thread.apart),
+        None => own_side::words(flags, &thread.facts.apart),
     };
     let try_words = |words: &[Word]| {
         let is_beside = |other: &&Word| words.iter().all(|word| word.address != other.address);
@@ -299,9 +295,8 @@ fn try_candidates<'p>(
     (thread.thrown, thread.moves) = (seen.thrown, seen.moves);
     rank(flags, |flag| is_failure(process, &thread.thrown, flag));
     own_side::set_behind(thread);
-    let proof = &thread.flags[0]["proof"];
-    if let (false, Value::Array(explain)) = (proof.is_null(), &mut thread.explain) {
-        explain.push(json!(told(proof)));
+    if let Some(proof) = thread.flags.first().and_then(Candidate::proof) {
+        thread.explain.push(told(proof));
     }
     Ok(Some(experiment))
 }
@@ -310,20 +305,17 @@ fn try_candidates<'p>(
 /// not comes last. What could not be tried (a call's result) keeps its place: that another word
 /// ends the loop says nothing about it. Nor does it say anything that a loop ends by null where it
 /// follows a pointer (`is_nulled`): then a check fails.
-fn rank(flags: &mut [Value], is_nulled: impl Fn(&Value) -> bool) {
-    let outcome = |flag: &Value| flag["proof"]["outcome"].as_str().map(str::to_owned);
+fn rank(flags: &mut [Candidate], is_nulled: impl Fn(&Candidate) -> bool) {
     let places: Vec<usize> = (0..flags.len())
-        .filter(|&at| outcome(&flags[at]).is_some())
+        .filter(|&at| flags[at].proof().is_some())
         .collect();
-    let mut tried: Vec<Value> = places.iter().map(|&at| flags[at].take()).collect();
-    if tried
-        .iter()
-        .any(|flag| outcome(flag).as_deref() == Some("leaves"))
-    {
-        tried.sort_by_key(|flag| match outcome(flag).as_deref() {
-            Some("leaves") if !is_nulled(flag) => 0,
+    let mut tried: Vec<Candidate> = places.iter().map(|&at| flags[at].clone()).collect();
+    let leaves = |flag: &Candidate| flag.outcome() == Some(Outcome::Leaves);
+    if tried.iter().any(leaves) {
+        tried.sort_by_key(|flag| match flag.outcome() {
+            Some(Outcome::Leaves) if !is_nulled(flag) => 0,
             // The thread did something else and came back: it waits for more than this word.
-            Some("returns") if flag["proof"]["instructions"].is_null() => 2,
+            Some(Outcome::Returns) if !flag.does_something() => 2,
             _ => 1,
         });
     }
@@ -332,19 +324,18 @@ fn rank(flags: &mut [Value], is_nulled: impl Fn(&Value) -> bool) {
     }
 }
 
-fn told(proof: &Value) -> String {
-    let with = proof["with"].as_object();
-    let values: Vec<String> = with
-        .into_iter()
-        .flatten()
-        .map(|(address, value)| format!("{} at {address}", value.as_str().unwrap_or("?")))
+fn told(proof: &Tried) -> String {
+    let values: Vec<String> = proof
+        .with
+        .iter()
+        .map(|(address, value)| format!("{value:#x} at {address:#x}"))
         .collect();
-    let end = match proof["outcome"].as_str() {
-        Some("leaves") => "the thread leaves its loop",
-        Some("returns") if proof["instructions"].is_null() => "the thread stays in its loop",
-        Some("returns") => "the thread does something else and comes back to its loop",
-        Some("faults") => "the thread would crash",
-        _ => "it was not seen whether the thread leaves its loop",
+    let end = match proof.outcome {
+        Outcome::Leaves => "the thread leaves its loop",
+        Outcome::Returns if proof.instructions.is_none() => "the thread stays in its loop",
+        Outcome::Returns => "the thread does something else and comes back to its loop",
+        Outcome::Faults => "the thread would crash",
+        Outcome::Unknown => "it was not seen whether the thread leaves its loop",
     };
     format!(
         "in a copy of the thread, with {}, {end}",
@@ -355,55 +346,54 @@ fn told(proof: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::candidate::tests::{name, word};
 
-    fn flag(name: &str, outcome: Option<&str>) -> Value {
-        let proof = outcome.map(|outcome| json!({ "outcome": outcome }));
-        json!({ "name": name, "rank": 0, "proof": proof })
-    }
+    const LEAVES: Option<Outcome> = Some(Outcome::Leaves);
+    const RETURNS: Option<Outcome> = Some(Outcome::Returns);
+    const UNKNOWN: Option<Outcome> = Some(Outcome::Unknown);
 
-    fn order(flags: &[(&str, Option<&str>)]) -> Vec<String> {
-        let mut flags: Vec<Value> = flags.iter().map(|(n, o)| flag(n, *o)).collect();
-        rank(&mut flags, |flag| flag["name"] == "pointer");
-        let names = flags.iter().map(|f| f["name"].as_str().unwrap_or_default());
-        names.map(str::to_owned).collect()
+    fn order(flags: &[(&str, Option<Outcome>)]) -> Vec<String> {
+        let flag = |(name, outcome): &(&str, Option<Outcome>)| {
+            word(name, 0.5, outcome.map(|outcome| (outcome, None)))
+        };
+        let mut flags: Vec<Candidate> = flags.iter().map(flag).collect();
+        rank(&mut flags, |flag| name(flag) == "pointer");
+        flags.iter().map(|flag| name(flag).to_owned()).collect()
     }
 
     #[test]
     fn a_word_whose_test_is_not_understood_is_worth_a_copy_outside_of_machines() {
-        let mut flag = json!({ "kind": "heap", "size": 4, "value": { "exit": null } });
+        let mut flag = word("word", 0.5, None);
+        flag.flag.size = 4;
         assert!(may_be_tried(&flag, &[], false));
         assert!(!may_be_tried(&flag, &[], true));
-        flag["kind"] = json!("syscall");
+        flag.flag.kind = FlagKind::Syscall;
         assert!(!may_be_tried(&flag, &[], false));
     }
 
     #[test]
     fn a_word_that_ends_the_loop_comes_before_one_that_does_not() {
-        let tried = [
-            ("bound", Some("returns")),
-            ("untried", None),
-            ("flag", Some("leaves")),
-        ];
+        let tried = [("bound", RETURNS), ("untried", None), ("flag", LEAVES)];
         assert_eq!(order(&tried), ["flag", "untried", "bound"]);
     }
 
     #[test]
     fn a_loop_that_ends_by_null_for_a_pointer_proves_nothing() {
-        let tried = [("count", Some("unknown")), ("pointer", Some("leaves"))];
+        let tried = [("count", UNKNOWN), ("pointer", LEAVES)];
         assert_eq!(order(&tried), ["count", "pointer"]);
-        let tried = [("pointer", Some("leaves")), ("flag", Some("leaves"))];
+        let tried = [("pointer", LEAVES), ("flag", LEAVES)];
         assert_eq!(order(&tried), ["flag", "pointer"]);
     }
 
     #[test]
     fn a_candidate_that_could_not_be_tried_keeps_its_place() {
-        let tried = [("call", None), ("count", Some("leaves"))];
+        let tried = [("call", None), ("count", LEAVES)];
         assert_eq!(order(&tried), ["call", "count"]);
     }
 
     #[test]
     fn the_order_stays_where_no_word_ends_the_loop() {
-        let tried = [("first", Some("returns")), ("second", Some("unknown"))];
+        let tried = [("first", RETURNS), ("second", UNKNOWN)];
         assert_eq!(order(&tried), ["first", "second"]);
     }
 }

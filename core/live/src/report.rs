@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use flagfinder_code::Names;
-use flagfinder_flags::VirtualMachine;
+use flagfinder_flags::{Facts, Group, LoopReport, Verdict};
 use serde::{Deserialize, Serialize};
-use serde_json::{json, Value};
 
+use crate::candidate::Candidate;
 use crate::wait::Wait;
 
 /// The classes of hang (Argus, section 2.2).
@@ -43,36 +42,26 @@ pub struct ThreadReport {
     /// Times that it went to sleep, a second.
     pub sleeps_per_second: f64,
     /// Verdict of the flag search; null when it was not stepped.
-    pub verdict: Option<String>,
+    pub verdict: Option<Verdict>,
     pub reason: String,
     #[serde(rename = "loop")]
-    pub spin_loop: Value,
+    pub spin_loop: Option<LoopReport>,
     /// As in `flagfinder.diff/1`.
-    pub flags: Value,
-    pub considered: Value,
-    pub groups: Value,
-    pub notes: Value,
-    pub explain: Value,
+    pub flags: Vec<Candidate>,
+    pub considered: Vec<Candidate>,
+    pub groups: Vec<Group>,
+    pub notes: Vec<String>,
+    pub explain: Vec<String>,
     pub wait: Option<Wait>,
-    /// Its loop was seen to make progress: it is handed data, woken by others, or does something
-    /// else each time.
+    /// What else is known of its loop.
     #[serde(skip)]
-    pub gets_on: bool,
-    /// The loop is a virtual machine's, or runs the code that one made.
-    #[serde(skip)]
-    pub machine: Option<VirtualMachine>,
-    /// Addresses of words that keep its loop for as long as they are at their distance from others.
-    #[serde(skip)]
-    pub apart: Vec<u64>,
+    pub facts: Facts,
     /// Pages that belong to one moment in a copy of it: it writes them, or others do.
     #[serde(skip)]
     pub held: Vec<u64>,
     /// Pairs of words: a copy in which the first was changed moved the second on.
     #[serde(skip)]
     pub moves: Vec<(u64, u64)>,
-    /// Addresses of words that its loop tests only within a call that polls in vain.
-    #[serde(skip)]
-    pub within_poll: Vec<u64>,
     /// It waits for work of its virtual machine.
     #[serde(skip)]
     pub serves: bool,
@@ -111,19 +100,16 @@ impl ThreadReport {
             sleeps_per_second: 0.0,
             verdict: None,
             reason: String::new(),
-            spin_loop: Value::Null,
-            flags: json!([]),
-            considered: json!([]),
-            groups: json!([]),
-            notes: json!([]),
-            explain: json!([]),
+            spin_loop: None,
+            flags: Vec::new(),
+            considered: Vec::new(),
+            groups: Vec::new(),
+            notes: Vec::new(),
+            explain: Vec::new(),
             wait: None,
-            gets_on: false,
-            machine: None,
-            apart: Vec::new(),
+            facts: Facts::default(),
             held: Vec::new(),
             moves: Vec::new(),
-            within_poll: Vec::new(),
             serves: false,
             thrown: Vec::new(),
             is_assumed: false,
@@ -136,18 +122,32 @@ impl ThreadReport {
     }
 
     pub fn has_flag(&self) -> bool {
-        self.flags.as_array().is_some_and(|flags| !flags.is_empty())
+        !self.flags.is_empty()
     }
     pub fn confidence(&self) -> f64 {
-        self.flags[0]["confidence"].as_f64().unwrap_or(0.0)
+        self.flags
+            .first()
+            .map_or(0.0, |first| first.flag.confidence)
     }
+}
+
+/// Where a report comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A process.
+    Live,
+    /// A process that left a core file.
+    Core,
+    /// Recordings of a good run and a bad one.
+    Recordings,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SpinReport {
     pub schema: &'static str,
-    /// `live`, or `core` for a process that left a core file.
-    pub source: &'static str,
+    /// [`Source::Live`] or [`Source::Core`].
+    pub source: Source,
     pub pid: u32,
     pub program: String,
     /// `ticks since boot` of its start: with the pid, which process this was.
@@ -160,22 +160,4 @@ pub struct SpinReport {
 
 impl SpinReport {
     pub const SCHEMA: &'static str = "flagfinder.spin/1";
-}
-
-/// A number as reports have it.
-pub(crate) fn number(value: &Value) -> Option<u64> {
-    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
-}
-
-/// Run-time address of a place in code, as reports have it.
-pub(crate) fn code_address(names: &Names, code: &Value) -> Option<u64> {
-    let offset = number(&code["offset"])?;
-    let Some(name) = code["module"].as_str() else {
-        return Some(offset);
-    };
-    let modules = &names.input().modules;
-    let module = modules
-        .iter()
-        .find(|module| module.path == name || *module.identity.name == *name)?;
-    Some(module.base.wrapping_add(offset))
 }

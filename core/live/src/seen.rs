@@ -2,21 +2,20 @@
 //! What was seen of the threads that were looked at: in their copies, or in place.
 
 use flagfinder_code::Names;
-use flagfinder_flags::{ThreadName, Verdict};
+use flagfinder_flags::{Report, ThreadName, Verdict};
 use flagfinder_machine::Window;
-use serde_json::{json, Value};
 
 use crate::choice::Choice;
 use crate::comes_back;
 use crate::helpers::{Copies, Helpers};
-use crate::look::look_at_tasks;
+use crate::look::{look_at_tasks, Finding};
 use crate::memory::Memory;
 use crate::pick::Way;
 use crate::report::Via;
 
 /// What was seen, thread by thread.
 pub(crate) struct Seen {
-    pub findings: Vec<(u32, Value)>,
+    pub findings: Vec<(u32, Finding)>,
     /// What was seen in place, where it may be part of a task that goes from thread to thread.
     parts: Vec<(ThreadName, Window)>,
 }
@@ -43,10 +42,9 @@ impl Seen {
             };
             let unfit = copies.unfit.get(&tid);
             let (held, why) = unfit.map_or((0.0, uncopied), |(held, why)| (*held, why.as_str()));
-            finding["via"] = json!(Via::InPlace);
-            finding["via_reason"] = json!(why);
-            let held = held + finding["pause_ms"].as_f64().unwrap_or(0.0);
-            finding["pause_ms"] = json!((held * 100.0).round() / 100.0);
+            finding.via = Via::InPlace;
+            finding.via_reason = why.to_owned();
+            finding.pause_ms = ((held + finding.pause_ms) * 100.0).round() / 100.0;
             if *way == Way::Hot {
                 comes_back::tell(&mut finding, memory);
             }
@@ -61,16 +59,16 @@ impl Seen {
     /// The first thread that could not be stepped, as the system does not permit it.
     pub fn denied(&self) -> Option<u32> {
         let mut findings = self.findings.iter();
-        let denied = findings.find(|(_, finding)| finding["denied"] == json!(true));
+        let denied = findings.find(|(_, finding)| finding.denied);
         denied.map(|(tid, _)| *tid)
     }
 
     /// Where no thread has a flag, a task that goes from thread to thread may have one.
     pub fn ask_tasks(&mut self, pid: u32, names: &Names, memory: &Memory) {
         // A thread that could not be stepped has no verdict.
-        let no_flag = |verdict: &Value| verdict.is_null() || *verdict == json!(Verdict::NoFlag);
+        let no_flag = |report: &Report| report.verdict == Verdict::NoFlag;
         let mut findings = self.findings.iter();
-        if !findings.all(|(_, finding)| no_flag(&finding["report"]["verdict"])) {
+        if !findings.all(|(_, finding)| finding.report.as_ref().is_none_or(no_flag)) {
             return;
         }
         let of_task = look_at_tasks(pid, std::mem::take(&mut self.parts), names, memory);
@@ -81,7 +79,11 @@ impl Seen {
             return;
         };
         if let Some((_, finding)) = self.findings.iter_mut().find(|(of, _)| *of == tid) {
-            finding["report"] = json!(of_task);
+            let facts = finding.report.take().map(|report| report.facts);
+            finding.report = of_task.map(|report| Report {
+                facts: facts.unwrap_or_default(),
+                ..report
+            });
         }
     }
 }

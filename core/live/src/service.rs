@@ -8,11 +8,10 @@
 //! thread a flag that looks seldom beside one which is busy and makes progress, if its word is not
 //! sure and nobody is known to owe it: jemalloc's background thread gives back unused pages.
 
-use serde_json::{json, Value};
+use flagfinder_flags::Verdict;
 
 use crate::pick::HOT;
 use crate::report::ThreadReport;
-use crate::sure::{score, text};
 use crate::why::HOTSPOT;
 
 /// A thread that sleeps so many times a second looks often.
@@ -24,32 +23,35 @@ const UNSURE: f64 = 0.5;
 
 /// If it is such a thread, it then has no flag.
 pub(crate) fn leave(thread: &mut ThreadReport) {
-    let first = &thread.flags[0];
-    let is_own = first["readers"][0]["module"] == HOTSPOT;
+    let Some(first) = thread.flags.first() else {
+        return;
+    };
+    let reader = first.flag.readers.first();
+    let is_own = reader.is_some_and(|code| code.module.as_deref() == Some(HOTSPOT));
     if !is_own || thread.wants >= HOT || thread.sleeps_per_second >= OFTEN {
         return;
     }
-    let name = text(&first["name"]);
+    let name = &first.flag.name;
     thread.reason = format!("it serves the virtual machine, and polls {name} until it has work");
     has_none(thread);
 }
 
 /// The same for all threads of a process of which one is busy and makes progress.
 pub(crate) fn leave_idle(threads: &mut [ThreadReport]) {
-    let gets_on = |thread: &ThreadReport| thread.gets_on && thread.wants >= HOT;
+    let gets_on = |thread: &ThreadReport| thread.facts.gets_on && thread.wants >= HOT;
     if !threads.iter().any(gets_on) {
         return;
     }
-    for thread in threads.iter_mut().filter(|thread| thread.has_flag()) {
-        let first = &thread.flags[0];
-        let is_owed = first["owed"]
-            .as_array()
-            .is_some_and(|owed| !owed.is_empty());
+    for thread in threads {
+        let Some(first) = thread.flags.first() else {
+            continue;
+        };
+        let is_owed = !first.owed().is_empty();
         let is_idle = thread.wants < IDLE && thread.sleeps_per_second < OFTEN;
-        if !is_idle || is_owed || score(first) > UNSURE {
+        if !is_idle || is_owed || first.flag.confidence > UNSURE {
             continue;
         }
-        let name = text(&first["name"]);
+        let name = &first.flag.name;
         thread.reason = format!(
             "it sleeps nearly all the time, beside a thread that makes progress; it may poll \
              {name}, which nobody is known to owe"
@@ -59,28 +61,29 @@ pub(crate) fn leave_idle(threads: &mut [ThreadReport]) {
 }
 
 fn has_none(thread: &mut ThreadReport) {
-    thread.verdict = Some("no-flag".into());
+    thread.verdict = Some(Verdict::NoFlag);
     thread.serves = true;
-    if let (Value::Array(considered), Value::Array(flags)) =
-        (&mut thread.considered, thread.flags.take())
-    {
-        considered.splice(..0, flags);
-    }
-    thread.flags = json!([]);
+    thread.considered.splice(..0, thread.flags.drain(..));
 }
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_code::Code;
+    use flagfinder_flags::Facts;
+
     use super::*;
+    use crate::candidate::tests::{debtor, word};
+    use crate::candidate::Known;
     use crate::report::Class;
 
     fn reads(module: &str, sleeps_per_second: f64) -> ThreadReport {
-        let flag = json!({
-            "name": "WatcherThread::_should_terminate",
-            "readers": [{ "module": module }],
+        let mut flag = word("WatcherThread::_should_terminate", 0.6, None);
+        flag.flag.readers.push(Code {
+            module: Some(module.into()),
+            ..Code::default()
         });
         let mut thread = ThreadReport {
-            flags: json!([flag]),
+            flags: vec![flag],
             sleeps_per_second,
             ..ThreadReport::blank(1, Class::RepeatedYield)
         };
@@ -90,14 +93,21 @@ mod tests {
 
     #[test]
     fn an_unsure_word_of_an_idle_thread_is_no_flag_beside_progress() {
-        let housekeeping = |confidence: f64, wants: f64, owed: Value| ThreadReport {
-            flags: json!([{ "name": "word", "confidence": confidence, "owed": owed }]),
-            sleeps_per_second: 5.0,
-            wants,
-            ..ThreadReport::blank(1, Class::RepeatedYield)
+        let housekeeping = |confidence, wants, owed| {
+            let mut word = word("word", confidence, None);
+            word.owed_by(owed);
+            ThreadReport {
+                flags: vec![word],
+                sleeps_per_second: 5.0,
+                wants,
+                ..ThreadReport::blank(1, Class::RepeatedYield)
+            }
         };
         let busy = |gets_on| ThreadReport {
-            gets_on,
+            facts: Facts {
+                gets_on,
+                ..Facts::default()
+            },
             wants: 0.9,
             ..ThreadReport::blank(2, Class::LongRunning)
         };
@@ -106,12 +116,12 @@ mod tests {
             leave_idle(&mut threads);
             threads[0].has_flag()
         };
-        let nobody = || json!([]);
+        let nobody = Vec::new;
         assert!(!has_flag(housekeeping(0.5, 0.003, nobody()), true));
         assert!(has_flag(housekeeping(0.5, 0.003, nobody()), false));
         assert!(has_flag(housekeeping(0.8, 0.003, nobody()), true));
         assert!(has_flag(housekeeping(0.5, 0.4, nobody()), true));
-        let owed = json!([{ "tid": 2, "known": "by-code" }]);
+        let owed = vec![debtor(2, Known::ByCode)];
         assert!(has_flag(housekeeping(0.5, 0.003, owed), true));
     }
 
@@ -120,7 +130,7 @@ mod tests {
         let timer = reads(HOTSPOT, 20.0);
         assert!(timer.serves && !timer.has_flag());
         assert!(timer.reason.contains("_should_terminate"));
-        assert_eq!(timer.considered.as_array().map(Vec::len), Some(1));
+        assert_eq!(timer.considered.len(), 1);
         assert!(reads(HOTSPOT, 900.0).has_flag(), "it waits for the program");
         assert!(reads("libmine.so", 20.0).has_flag());
     }

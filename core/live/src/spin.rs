@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_failure::Failure;
-use flagfinder_flags::LoopKind;
+use flagfinder_flags::{Flag, LoopKind, Report};
 use flagfinder_linux::proc::{lives, path, program, Stat};
 use flagfinder_linux::syscalls;
 use flagfinder_step::{unable, unable_by};
-use serde_json::Value;
 
+use crate::candidate::Candidate;
 use crate::chain;
 use crate::choice::Choice;
 use crate::helpers::{Copies, Helpers};
 use crate::hot_call;
+use crate::look::Finding;
 use crate::machine;
 use crate::memory::{refused, Memory};
 use crate::nearly;
@@ -26,7 +27,7 @@ use crate::others::{Other, Others};
 use crate::owed;
 use crate::pick::{self, Told, Way};
 use crate::prove::prove;
-use crate::report::{Class, SpinReport, ThreadReport};
+use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample::{self, Activity};
 use crate::seen::Seen;
 use crate::service;
@@ -126,7 +127,7 @@ pub fn spin(
     let mut report = SpinReport {
         schema: SpinReport::SCHEMA,
         pid,
-        source: "live",
+        source: Source::Live,
         program: program(pid),
         started: started(pid).unwrap_or(0),
         budget_ms: options.budget.as_millis() as u64,
@@ -293,38 +294,37 @@ pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describe
 pub(crate) fn stepped(
     activity: &Activity,
     way: &Way,
-    finding: &Value,
+    finding: &Finding,
     describer: &mut Describer,
 ) -> ThreadReport {
-    let found = &finding["report"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut report = blank(activity, class(way, found));
-    report.steps = finding["steps"].as_u64().unwrap_or(0);
-    report.pause_ms = finding["pause_ms"].as_f64().unwrap_or(0.0);
+    let mut report = blank(activity, class(way, finding.report.as_ref()));
+    report.steps = finding.steps;
+    report.pause_ms = finding.pause_ms;
     if report.steps > 0 {
-        report.via = serde_json::from_value(finding["via"].clone()).ok();
-        report.via_reason = finding["via_reason"].as_str().map(str::to_owned);
+        report.via = Some(finding.via);
+        report.via_reason = Some(finding.via_reason.clone());
     }
-    report.gets_on = finding["gets_on"].as_bool().unwrap_or(false);
-    report.machine = serde_json::from_value(finding["machine"].clone()).unwrap_or_default();
-    report.apart = serde_json::from_value(finding["apart"].clone()).unwrap_or_default();
-    report.held = serde_json::from_value(finding["held"].clone()).unwrap_or_default();
-    report.within_poll = serde_json::from_value(finding["within_poll"].clone()).unwrap_or_default();
-    if found.is_object() {
-        report.verdict = Some(text(&found["verdict"]));
-        report.reason = text(&found["reason"]);
-        report.spin_loop = found["loop"].clone();
-        report.flags = found["flags"].clone();
-        report.considered = found["considered"].clone();
-        report.groups = found["groups"].clone();
-        report.notes = found["notes"].clone();
-        report.explain = found["explain"].clone();
-    } else {
-        report.reason = format!("not stepped: {}", text(&finding["error"]));
+    report.held.clone_from(&finding.held);
+    match &finding.report {
+        Some(found) => {
+            let candidates = |flags: &[Flag]| flags.iter().cloned().map(Candidate::new).collect();
+            report.verdict = Some(found.verdict);
+            report.reason.clone_from(&found.reason);
+            report.spin_loop.clone_from(&found.spin_loop);
+            report.flags = candidates(&found.flags);
+            report.considered = candidates(&found.considered);
+            report.groups.clone_from(&found.groups);
+            report.notes.clone_from(&found.notes);
+            report.explain.clone_from(&found.explain);
+            report.facts = found.facts.clone();
+        }
+        None => {
+            let error = finding.error.as_deref().unwrap_or_default();
+            report.reason = format!("not stepped: {error}");
+        }
     }
-    let ended = text(&finding["ended"]);
-    if !ended.is_empty() {
-        report.reason += &format!("; {ended}");
+    if !finding.ended.is_empty() {
+        report.reason += &format!("; {}", finding.ended);
     }
     if activity.call.is_some() && !report.has_flag() {
         report.wait = Some(describer.wait(activity.call, &activity.sleeps_in));
@@ -334,14 +334,13 @@ pub(crate) fn stepped(
 
 /// A thread that polls repeats a wait, whether it gives way or not; a thread that computes runs
 /// long.
-fn class(way: &Way, found: &Value) -> Class {
-    let kind = found["loop"]["kind"].as_str().unwrap_or_default();
-    let gives_way = [LoopKind::Yield, LoopKind::Sleep, LoopKind::Syscall]
-        .iter()
-        .any(|k| serde_json::to_value(k).is_ok_and(|name| name == kind));
-    let polls = found["flags"]
-        .as_array()
-        .is_some_and(|flags| !flags.is_empty());
+fn class(way: &Way, found: Option<&Report>) -> Class {
+    let kind = found.and_then(|found| Some(found.spin_loop.as_ref()?.kind));
+    let gives_way = matches!(
+        kind,
+        Some(LoopKind::Yield | LoopKind::Sleep | LoopKind::Syscall)
+    );
+    let polls = found.is_some_and(|found| !found.flags.is_empty());
     if polls || gives_way || *way == Way::Repeats {
         Class::RepeatedYield
     } else {

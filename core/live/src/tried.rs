@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //! What came of writing a value into a copy, as reports have it.
 
+use std::collections::BTreeMap;
+
 use flagfinder_code::{Code, Names};
 use flagfinder_replica::{Halt, Outcome, Proof, Word};
-use serde::Serialize;
-use serde_json::{json, Value};
+use serde::{Serialize, Serializer};
 
 /// What came of writing a value into a copy.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Tried {
     pub outcome: Outcome,
     /// Instructions from the write until the thread had left its loop, or at least did something
@@ -15,8 +16,9 @@ pub struct Tried {
     pub instructions: Option<u64>,
     /// Where it was then.
     pub reached: Option<Code>,
-    /// What was written: hex addresses and values.
-    pub with: Value,
+    /// What was written: values by addresses.
+    #[serde(serialize_with = "hex_pairs")]
+    pub with: BTreeMap<u64, u64>,
     /// Why no more is known; empty: all is known.
     pub why: String,
     /// The thread did not go on behind its loop: an exception led it out.
@@ -29,13 +31,11 @@ pub struct Tried {
 
 impl Tried {
     pub(crate) fn of(proof: &Proof, words: &[Word], names: &Names) -> Tried {
-        let hex = |number: u64| format!("{number:#x}");
-        let with = words.iter().map(|w| (hex(w.address), json!(hex(w.value))));
         Tried {
             outcome: proof.outcome,
             instructions: proof.instructions,
             reached: proof.reached.map(|pc| names.code(pc)),
-            with: Value::Object(with.collect()),
+            with: words.iter().map(|w| (w.address, w.value)).collect(),
             why: match (&proof.halt, proof.outcome) {
                 (Some(halt), Outcome::Unknown | Outcome::Faults) => halted(halt),
                 (None, Outcome::Unknown) => "the copy did not go far enough to tell".into(),
@@ -45,6 +45,11 @@ impl Tried {
             moves: proof.moves.clone(),
         }
     }
+}
+
+fn hex_pairs<S: Serializer>(pairs: &BTreeMap<u64, u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    let hex = |number: &u64| format!("{number:#x}");
+    serializer.collect_map(pairs.iter().map(|(one, other)| (hex(one), hex(other))))
 }
 
 /// Why a copy did not go on.

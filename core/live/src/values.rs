@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use flagfinder_flags::Ask;
 use flagfinder_replica::{Outcome, Word};
-use serde_json::{json, Value};
 
-use crate::report::number;
+use crate::candidate::Candidate;
 use crate::tried::Tried;
 
 /// Time for the values that only other tests of a virtual machine's loop ask for.
@@ -30,7 +29,7 @@ pub(crate) struct Seen {
 /// Tries at most `most` candidates, and so many further ones as long as none ends the loop. `clock`
 /// gives the time since some moment.
 pub(crate) fn try_out(
-    flags: &mut [Value],
+    flags: &mut [Candidate],
     asks: &[Ask],
     (most, further): (usize, usize),
     mut try_words: impl FnMut(&[Word]) -> Result<Tried, String>,
@@ -49,7 +48,7 @@ pub(crate) fn try_out(
         if number >= most && ends {
             break;
         }
-        let is_further = word(&flags[*at]).is_none();
+        let is_further = flags[*at].word().is_none();
         if is_further && spent > FURTHER {
             continue;
         }
@@ -61,39 +60,37 @@ pub(crate) fn try_out(
             .extend(result.is_thrown.then_some(first.address));
         seen.moves
             .extend(result.moves.iter().map(|moved| (first.address, *moved)));
-        flags[*at]["proof"] = json!(result);
+        flags[*at].set_proof(result);
         if is_further {
             spent += clock() - begin;
         }
         let ask = asked(&flags[*at], asks).next();
         if let (true, Some((_, when)), Outcome::Leaves) = (is_further, ask, outcome) {
-            flags[*at]["value"]["exit"] = json!(format!("{:#x}", first.value));
-            flags[*at]["exit_when"] = json!(when);
+            ends_by(&mut flags[*at], first.value, when);
         }
     }
     let begin = clock();
     for (at, first) in &tried {
         let flag = &mut flags[*at];
         let others: Vec<(Word, &str)> = asked(flag, asks)
-            .filter(|(word, _)| word.value != first.value || flag["value"]["exit"].is_null())
+            .filter(|(word, _)| word.value != first.value || flag.flag.value.exit.is_none())
             .collect();
         for (word, when) in others {
-            if flag["proof"]["outcome"] == "leaves" || spent + (clock() - begin) > FURTHER {
+            if flag.outcome() == Some(Outcome::Leaves) || spent + (clock() - begin) > FURTHER {
                 break;
             }
             let result = try_words(&[word])?;
             if result.outcome == Outcome::Leaves {
                 ends = true;
                 seen.thrown.extend(result.is_thrown.then_some(word.address));
-                flag["proof"] = json!(result);
-                flag["value"]["exit"] = json!(format!("{:#x}", word.value));
-                flag["exit_when"] = json!(when);
+                flag.set_proof(result);
+                ends_by(flag, word.value, when);
             }
         }
     }
     // The value that the test asks for may also mean something else: a barrier's generation shares
     // its word with flags. So further values are tried in the likeliest word.
-    let now = |at: usize| number(&flags[at]["value"]["spin"]);
+    let now = |at: usize| flags[at].flag.value.spin;
     let likeliest = tried
         .first()
         .and_then(|(at, word)| Some((at, word, now(*at)?)));
@@ -102,9 +99,9 @@ pub(crate) fn try_out(
             let result = try_words(&[other])?;
             if result.outcome == Outcome::Leaves {
                 ends = true;
-                flags[*first]["proof"] = json!(result);
+                flags[*first].set_proof(result);
                 // What `poke` would write.
-                flags[*first]["value"]["exit"] = json!(format!("{:#x}", other.value));
+                flags[*first].flag.value.exit = Some(other.value);
                 break;
             }
         }
@@ -113,21 +110,26 @@ pub(crate) fn try_out(
         let both = try_words(&[*a, *b])?;
         if both.outcome == Outcome::Leaves {
             for at in [first, second] {
-                flags[*at]["proof"] = json!(both);
+                flags[*at].set_proof(both.clone());
             }
         }
     }
     Ok(seen)
 }
 
+fn ends_by(flag: &mut Candidate, value: u64, when: &str) {
+    flag.flag.value.exit = Some(value);
+    when.clone_into(&mut flag.flag.exit_when);
+}
+
 /// The word with the first value to try in it, if any value is known.
-pub(crate) fn first(flag: &Value, asks: &[Ask]) -> Option<Word> {
-    word(flag).or_else(|| Some(asked(flag, asks).next()?.0))
+pub(crate) fn first(flag: &Candidate, asks: &[Ask]) -> Option<Word> {
+    flag.word().or_else(|| Some(asked(flag, asks).next()?.0))
 }
 
 /// The values that a virtual machine's loop asks of the flag's word, and in which tests.
-fn asked<'a>(flag: &Value, asks: &'a [Ask]) -> impl Iterator<Item = (Word, &'a str)> {
-    let address = number(&flag["address"]["spin"]);
+fn asked<'a>(flag: &Candidate, asks: &'a [Ask]) -> impl Iterator<Item = (Word, &'a str)> + use<'a> {
+    let address = flag.address();
     let of_it = asks.iter().filter(move |ask| Some(ask.address) == address);
     of_it.map(|ask| {
         let word = Word {
@@ -136,16 +138,6 @@ fn asked<'a>(flag: &Value, asks: &'a [Ask]) -> impl Iterator<Item = (Word, &'a s
             value: ask.value,
         };
         (word, ask.when.as_str())
-    })
-}
-
-/// The word with the value that its own test asks for.
-pub(crate) fn word(flag: &Value) -> Option<Word> {
-    let bytes = flag["size"].as_u64()? as usize;
-    Some(Word {
-        address: number(&flag["address"]["spin"])?,
-        bytes: (1..=8).contains(&bytes).then_some(bytes)?,
-        value: number(&flag["value"]["exit"])?,
     })
 }
 
@@ -162,37 +154,40 @@ fn other_values(word: &Word, now: u64) -> impl Iterator<Item = Word> + '_ {
 mod tests {
     use std::cell::Cell;
 
+    use flagfinder_flags::{Flag, FlagKind};
+
     use super::*;
 
     /// The candidate number `at`, whose own test asks for `exit`.
-    fn flag(at: u64, exit: Option<u64>) -> Value {
-        json!({
-            "address": { "spin": format!("{:#x}", at * 0x1000) },
-            "size": 8,
-            "value": { "spin": "0x0", "exit": exit.map(|exit| format!("{exit:#x}")) },
-        })
+    fn flag(at: u64, exit: Option<u64>) -> Candidate {
+        let mut flag = Flag::new(FlagKind::Heap, "word");
+        (flag.address.spin, flag.size) = (Some(at * 0x1000), 8);
+        (flag.value.spin, flag.value.exit) = (Some(0), exit);
+        Candidate::new(flag)
     }
 
     fn ask(at: u64, value: u64) -> Ask {
-        let ask = json!({
-            "address": at * 0x1000, "bytes": 8, "value": value, "with_word": false,
-            "when": format!("it is {value}"),
-        });
-        serde_json::from_value(ask).expect("an ask")
+        Ask {
+            address: at * 0x1000,
+            bytes: 8,
+            value,
+            with_word: false,
+            when: format!("it is {value}"),
+        }
     }
 
     /// A value by which an exception comes.
     const THROWS: u64 = 0x99;
 
     /// What is tried where each try takes 0.25 s and only the value `ends` ends the loop.
-    fn tried(flags: &mut [Value], asks: &[Ask], ends: Option<u64>) -> Vec<(u64, u64)> {
+    fn tried(flags: &mut [Candidate], asks: &[Ask], ends: Option<u64>) -> Vec<(u64, u64)> {
         let mut seen = Vec::new();
         try_all(flags, asks, (12, 0), ends, &mut seen);
         seen
     }
 
     fn try_all(
-        flags: &mut [Value],
+        flags: &mut [Candidate],
         asks: &[Ask],
         most: (usize, usize),
         ends: Option<u64>,
@@ -209,12 +204,9 @@ mod tests {
                 } else {
                     Outcome::Returns
                 },
-                instructions: None,
-                reached: None,
-                with: Value::Null,
-                why: String::new(),
                 is_thrown: words.iter().any(|word| word.value == THROWS),
                 moves: vec![words[0].address + 8],
+                ..Tried::default()
             })
         };
         let clock = || Duration::from_millis(250) * tries.get();
@@ -223,11 +215,11 @@ mod tests {
 
     #[test]
     fn values_that_other_tests_ask_for_are_tried_for_a_limited_time() {
-        let mut flags: Vec<Value> = (1..9).map(|at| flag(at, None)).collect();
+        let mut flags: Vec<Candidate> = (1..9).map(|at| flag(at, None)).collect();
         let asks: Vec<Ask> = (1..9).map(|at| ask(at, 7)).collect();
         let first = tried(&mut flags, &asks, Some(7));
         assert_eq!(first, [(1, 7), (2, 7), (3, 7)]);
-        assert!(flags[3]["proof"].is_null());
+        assert!(flags[3].proof().is_none());
         // Of one word.
         let asks: Vec<Ask> = (100..109).map(|value| ask(1, value)).collect();
         let values = tried(&mut [flag(1, Some(0x20))], &asks, None);
@@ -240,7 +232,7 @@ mod tests {
     #[test]
     fn further_words_are_tried_as_long_as_none_ends_the_loop() {
         let tried = |ending: u64| {
-            let mut flags: Vec<Value> = (1..8).map(|at| flag(at, Some(at))).collect();
+            let mut flags: Vec<Candidate> = (1..8).map(|at| flag(at, Some(at))).collect();
             let mut seen = Vec::new();
             try_all(&mut flags, &[], (2, 3), Some(ending), &mut seen);
             seen.iter().map(|word| word.0).collect::<Vec<u64>>()
@@ -252,7 +244,7 @@ mod tests {
 
     #[test]
     fn all_that_a_words_own_tests_ask_for_is_tried() {
-        let mut flags: Vec<Value> = (1..9).map(|at| flag(at, Some(7))).collect();
+        let mut flags: Vec<Candidate> = (1..9).map(|at| flag(at, Some(7))).collect();
         assert_eq!(tried(&mut flags, &[], Some(7)).len(), 8);
     }
 
@@ -260,8 +252,8 @@ mod tests {
     fn the_value_that_ends_the_loop_is_told_with_its_test() {
         let mut flags = [flag(1, Some(6))];
         assert_eq!(tried(&mut flags, &[ask(1, 7)], Some(7)), [(1, 6), (1, 7)]);
-        assert_eq!(flags[0]["value"]["exit"], "0x7");
-        assert_eq!(flags[0]["exit_when"], "it is 7");
+        assert_eq!(flags[0].flag.value.exit, Some(7));
+        assert_eq!(flags[0].flag.exit_when, "it is 7");
     }
 
     #[test]

@@ -47,12 +47,13 @@ pub struct Told {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Found {
     /// Of a poll: which entry of its array.
-    pub(crate) entry: Option<u64>,
-    pub(crate) fd: Option<i32>,
+    pub entry: Option<u64>,
+    /// The descriptor, where the call names it.
+    pub fd: Option<i32>,
     /// POLLIN and so on.
-    pub(crate) events: Option<u16>,
+    pub events: Option<u16>,
     /// Of a select: `read`, `write`, `except`.
-    pub(crate) set: Option<String>,
+    pub set: Option<String>,
 }
 
 /// A call and its results.

@@ -17,12 +17,16 @@ pub enum Sure {
     Assumed,
 }
 
+/// From whom a process has a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inherited {
+    /// The parent.
     pub pid: u32,
+    /// Its name.
     pub name: String,
     /// Of the parent; null: it does not hold the file itself.
     pub fd: Option<i32>,
+    /// How that is known.
     pub known: Sure,
 }
 

@@ -23,6 +23,7 @@ mod relatives;
 mod sockets;
 pub mod unix;
 
+pub use inherited::{Inherited, Sure};
 pub use look::{look, Holder, How, Look, Looked};
 pub use owners::{is_fifo, is_queue, Owner, Owners};
 pub use ready::{untaken, Because, Untaken};

@@ -12,13 +12,12 @@ use flagfinder_failure::{Failure, UNAVAILABLE};
 use flagfinder_linux::proc::program;
 use flagfinder_step::Helper;
 use rustc_hash::FxHashSet;
-use serde::Deserialize;
-use serde_json::{json, Value};
+use serde::{Deserialize, Serialize};
 
 use super::process::Processes;
 use super::report::Chain;
 use super::{finish, follow, story, why, Asked, WhyOptions, WhyReport};
-use crate::report::SpinReport;
+use crate::report::{Source, SpinReport};
 use crate::spin::SpinOptions;
 
 /// How long all processes of a tree are watched, at the same time.
@@ -32,8 +31,8 @@ const LEAST: Duration = Duration::from_millis(100);
 /// How long the last helper may take once none is started any more.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process that was asked, and what was found: the JSON of a [`super::WhyReport`].
-pub type Answered = (u32, Result<Value, Failure>);
+/// A process that was asked, and what was found.
+pub type Answered = (u32, Result<WhyReport, Failure>);
 
 /// [`why`] for each of these processes that no chain of one before it passes, and how many were not
 /// asked, as `patience` was over. `asked`: of all of them, as in [`WhyOptions`].
@@ -92,7 +91,7 @@ pub fn why_each(
     found.retain(|(pid, _)| !passed.contains(pid));
     for mut report in chains {
         finish(&mut report, &mut processes);
-        found.push((report.pid, Ok(json!(report))));
+        found.push((report.pid, Ok(report)));
     }
     let order = |pid: &u32| pids.iter().position(|one| one == pid);
     found.sort_by_key(|(pid, _)| order(pid));
@@ -103,8 +102,11 @@ pub fn why_each(
 fn lead_on(report: &mut WhyReport, found: &[Answered]) -> Option<u32> {
     let pid = report.root.pid?;
     let (_, answer) = found.iter().find(|(polls, _)| *polls == pid)?;
-    let chain = Chain::deserialize(answer.as_ref().ok()?).ok()?;
-    let goes_on = report.go_on(chain);
+    let answer = answer.as_ref().ok()?;
+    let goes_on = report.go_on(Chain {
+        links: answer.links.clone(),
+        root: answer.root.clone(),
+    });
     report.story = story::story(&report.links, &report.root);
     goes_on.then_some(pid)
 }
@@ -124,7 +126,7 @@ fn share(options: &SpinOptions, polling: usize, patience: Duration) -> SpinOptio
 fn unstepped(pid: u32) -> SpinReport {
     SpinReport {
         schema: SpinReport::SCHEMA,
-        source: "live",
+        source: Source::Live,
         pid,
         program: program(pid),
         started: 0,
@@ -163,13 +165,13 @@ impl Helpers {
             let title = format!("ff-why: asks process {pid}");
             let started = Helper::start(&title, || {
                 let found = match why(pid, options, |_| {}) {
-                    Ok(report) => json!({ "report": report }),
-                    Err(error) => {
-                        let parts = [error.what, error.found, error.fix, error.still_works];
-                        json!({ "error": parts, "exit_code": error.exit_code })
-                    }
+                    Ok(report) => Handed::Report(report),
+                    Err(error) => Handed::Failed(
+                        error.exit_code,
+                        [error.what, error.found, error.fix, error.still_works],
+                    ),
                 };
-                found.to_string().into_bytes()
+                serde_json::to_vec(&found).unwrap_or_default()
             });
             match started {
                 Ok(helper) => self.running.push((pid, helper)),
@@ -181,17 +183,28 @@ impl Helpers {
 }
 
 /// The answer of a helper that is done or late.
-fn answer(helper: Helper) -> Result<Value, Failure> {
+fn answer(helper: Helper) -> Result<WhyReport, Failure> {
     let bytes = helper.result(Duration::from_secs(2))?;
-    let mut value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    if value["report"].is_object() {
-        return Ok(value["report"].take());
+    match serde_json::from_slice(&bytes) {
+        Ok(Handed::Report(report)) => Ok(report),
+        Ok(Handed::Failed(code, [what, found, fix, still_works])) => {
+            Err(Failure::new(code, what, found, fix, still_works))
+        }
+        Err(error) => Err(Failure::new(
+            UNAVAILABLE,
+            "The process was not asked",
+            format!("its helper told nothing: {error}"),
+            "Ask it alone: `flagfinder why PID`.",
+            "The other processes were asked.",
+        )),
     }
-    let part = |number: usize| value["error"][number].as_str().unwrap_or_default();
-    let code = value["exit_code"]
-        .as_i64()
-        .map_or(UNAVAILABLE, |code| code as i32);
-    Err(Failure::new(code, part(0), part(1), part(2), part(3)))
+}
+
+/// What a helper hands to the command: a report, or an exit code and the four parts of an error.
+#[derive(Serialize, Deserialize)]
+enum Handed {
+    Report(WhyReport),
+    Failed(i32, [String; 4]),
 }
 
 #[cfg(test)]

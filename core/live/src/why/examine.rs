@@ -257,7 +257,7 @@ pub fn is_busy(process: &Process, activity: &Activity) -> bool {
 }
 
 fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
-    let at = stepped.and_then(|thread| thread.spin_loop["function"].as_str());
+    let at = stepped.and_then(|thread| thread.spin_loop.as_ref()?.function.as_deref());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let share = activity.cpu.max(activity.wants) * 100.0;
     let endless = stepped.and_then(|thread| thread.reason.strip_prefix(ENDLESS));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! A word that a thread polls, and who owes the write, as `spin` found it out.
 
-use serde_json::Value;
+use flagfinder_flags::{AskedCall, Verdict};
+use flagfinder_waits::hot_call::Told;
+use flagfinder_waits::{Because, Sure};
 
 use super::asked::{Asked, AskedOf};
 use super::held::{others, sharers};
@@ -10,8 +12,8 @@ use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{Process, Processes};
 use super::report::{Kind, Known, RootKind, WaitsFor};
 use super::{children, files, goroutines, locked};
-use crate::hot_call;
-use crate::report::{number, ThreadReport};
+use crate::candidate::{self, Candidate, Owed};
+use crate::report::ThreadReport;
 use flagfinder_linux::proc::Stat;
 use flagfinder_waits::call;
 use flagfinder_waits::proc::Call;
@@ -19,17 +21,19 @@ use flagfinder_waits::proc::Call;
 /// Flags of one condition any of which may end the loop are left to `spin` to order: the first is
 /// followed.
 pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> Vec<Obstacle> {
-    let flag = &thread.flags[0];
-    if flag["kind"] == "syscall" {
+    let Some(flag) = thread.flags.first() else {
+        return Vec::new();
+    };
+    if !flag.is_word() {
         return repeated(processes, pid, thread.tid, flag);
     }
     // Of two things that can't be told apart, those who owe either are followed.
-    let as_good = flag["as_good"].as_u64();
-    let other = as_good.map(|rank| &thread.flags[rank as usize - 1]);
-    match other.filter(|other| other["kind"] == "syscall") {
-        None => vec![word(processes, pid, thread, other)],
+    let as_good = |rank| thread.flags.iter().find(|other| other.flag.rank == rank);
+    let other = flag.as_good.and_then(as_good);
+    match other.filter(|other| !other.is_word()) {
+        None => vec![word(processes, pid, thread, flag, other)],
         Some(call) => {
-            let mut all = vec![word(processes, pid, thread, None)];
+            let mut all = vec![word(processes, pid, thread, flag, None)];
             all.extend(repeated(processes, pid, thread.tid, call));
             all
         }
@@ -37,19 +41,20 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
 }
 
 /// A call whose answer the loop waits for.
-fn repeated(processes: &mut Processes, pid: u32, tid: u32, flag: &Value) -> Vec<Obstacle> {
-    let name = flag["name"].as_str().unwrap_or("a call").to_owned();
-    let call = flag["symbol"].as_str();
+fn repeated(processes: &mut Processes, pid: u32, tid: u32, flag: &Candidate) -> Vec<Obstacle> {
+    let (name, call) = (flag.flag.name.clone(), flag.flag.symbol.as_deref());
     if processes.get(pid).is_some_and(|process| process.is_dead) {
         return vec![in_core::asks(&name)];
     }
-    let result = flag["call"]["result"].as_i64().unwrap_or(0);
-    let path = flag["call"]["path"].as_str();
-    let fd = number(&flag["call"]["args"][0]).unwrap_or(0) as i32;
-    let refused = call.and_then(|call| locked::refused(pid, call, result, fd, path));
-    let known = refused.or_else(|| ready(&name, call, &flag["descriptors"]));
+    let made = flag.flag.call.as_ref();
+    let refused = call.zip(made).and_then(|(call, made)| {
+        let (result, fd) = (made.result.unwrap_or(0), made.args[0] as i32);
+        locked::refused(pid, call, result, fd, made.path.as_deref())
+    });
+    let descriptors = flag.descriptors.as_deref().unwrap_or_default();
+    let known = refused.or_else(|| ready(&name, call, descriptors));
     known.map_or_else(
-        || asked(processes, pid, tid, (&name, call), &flag["call"]),
+        || asked(processes, pid, tid, (&name, call), made),
         |obstacle| vec![obstacle],
     )
 }
@@ -59,32 +64,28 @@ fn word(
     processes: &mut Processes,
     pid: u32,
     thread: &ThreadReport,
-    other: Option<&Value>,
+    flag: &Candidate,
+    other: Option<&Candidate>,
 ) -> Obstacle {
-    let flag = &thread.flags[0];
-    let name = flag["name"].as_str().unwrap_or("a word").to_owned();
+    let name = flag.flag.name.clone();
     let Some(process) = processes.get(pid) else {
         let end = End::unknown("its process has ended meanwhile");
         return Obstacle::ends(Kind::Flag, name, end);
     };
-    let name = match other.and_then(|other| other["name"].as_str()) {
-        Some(other) => format!("{name} or {other}"),
+    let name = match other {
+        Some(other) => format!("{name} or {}", other.flag.name),
         None => name,
     };
     let waits_for = WaitsFor {
-        kind: match thread.verdict.as_deref() {
-            Some("lock") => Kind::Lock,
+        kind: match thread.verdict {
+            Some(Verdict::Lock) => Kind::Lock,
             _ => Kind::Flag,
         },
         name,
-        address: flag["address"]["spin"].as_str().map(str::to_owned),
+        address: flag.address().map(|address| format!("{address:#x}")),
     };
     let owed = std::iter::once(flag).chain(other);
-    let mut debtors: Vec<Debtor> = owed
-        .filter_map(|flag| flag["owed"].as_array())
-        .flatten()
-        .filter_map(|item| debtor(process.pid, item))
-        .collect();
+    let mut debtors: Vec<Debtor> = owed.flat_map(|flag| flag.owed()).map(debtor).collect();
     doubt(&mut debtors);
     if !debtors.is_empty() {
         return Obstacle {
@@ -92,14 +93,17 @@ fn word(
             ..Obstacle::owed(Kind::Flag, "", debtors)
         };
     }
-    let address = number(&flag["address"]["spin"]);
-    let sharers = match (&process.inside, address) {
+    let sharers = match (&process.inside, flag.address()) {
         (Some(inside), Some(address)) => sharers(process.pid, inside, address),
         _ => Vec::new(),
     };
-    let nobody = flag["owed_by_nobody"].as_str();
+    let nobody = flag
+        .trial
+        .as_ref()
+        .and_then(|trial| trial.owed_by_nobody.as_deref());
     // Any thread may call the library's counterpart of what this one waits in.
-    let of_library = code(&flag["readers"][0]).is_some_and(|code| code.is_standard_library());
+    let reader = flag.flag.readers.first();
+    let of_library = reader.is_some_and(flagfinder_code::Code::is_standard_library);
     let by_any = of_library && process.tids().len() > 1;
     if let Some(nobody) = nobody.filter(|_| !by_any) {
         let stopped = stopped(process, thread.tid, &sharers, nobody);
@@ -209,31 +213,31 @@ pub fn blocked_in_task(asked: &Asked, state: State) -> State {
 
 /// A call that comes back at once because something is wrong with its file; `None`: what it asks
 /// for may still come.
-fn ready(name: &str, call: Option<&str>, descriptors: &Value) -> Option<Obstacle> {
-    let list = descriptors.as_array()?;
-    let kind = |one: &Value| match one["because"].as_str()? {
-        "no-writer" | "no-reader" | "peer-closed" | "not-open" => Some(RootKind::Ended),
-        "end-of-file" | "always-ready" | "error" => Some(RootKind::Input),
-        _ => None,
-    };
-    let (one, kind) = list.iter().find_map(|one| Some((one, kind(one)?)))?;
-    let file = match one["because"] == "not-open" {
-        true => String::new(),
-        false => format!(" ({})", one["what"].as_str().unwrap_or_default()),
-    };
-    let from = &one["inherited_from"];
-    let from = match (from["name"].as_str(), from["pid"].as_u64()) {
-        (Some(name), Some(pid)) if from["known"] == "seen" => {
-            format!(", inherited from {name} ({pid})")
+fn ready(name: &str, call: Option<&str>, descriptors: &[Told]) -> Option<Obstacle> {
+    let kind = |one: &Told| match one.because? {
+        Because::NoWriter | Because::NoReader | Because::PeerClosed | Because::NotOpen => {
+            Some(RootKind::Ended)
         }
-        (Some(name), Some(pid)) => format!(", probably set by {name} ({pid}), which started it"),
-        _ => String::new(),
+        Because::EndOfFile | Because::AlwaysReady | Because::Error => Some(RootKind::Input),
+        Because::Data | Because::Room | Because::NotReady => None,
     };
+    let (one, kind) = descriptors.iter().find_map(|one| Some((one, kind(one)?)))?;
+    let file = match one.because {
+        Some(Because::NotOpen) => String::new(),
+        _ => format!(" ({})", one.what),
+    };
+    let from = one.inherited_from.as_ref().map_or(String::new(), |from| {
+        let (name, pid) = (&from.name, from.pid);
+        match from.known {
+            Sure::Seen => format!(", inherited from {name} ({pid})"),
+            Sure::Assumed => format!(", probably set by {name} ({pid}), which started it"),
+        }
+    });
     let what = format!(
         "{} comes back at once, again and again: {} on fd {}{file}{from}",
         call.unwrap_or("the call"),
-        one["why"].as_str().unwrap_or_default(),
-        one["fd"]
+        one.why.as_deref().unwrap_or_default(),
+        one.fd
     );
     Some(Obstacle::ends(Kind::Call, name, End::fault(kind, what)))
 }
@@ -244,7 +248,7 @@ fn asked(
     pid: u32,
     tid: u32,
     (name, call): (&str, Option<&str>),
-    made: &Value,
+    made: Option<&AskedCall>,
 ) -> Vec<Obstacle> {
     let call = call.unwrap_or(name);
     let rest = name
@@ -260,23 +264,22 @@ fn asked(
         }
         (_, Some(fd)) => files::obstacles(processes, pid, tid, fd, call),
         ("wait4" | "waitid" | "waitpid", _) => children::ends(pid, None),
-        _ if !polled(processes, pid, made).is_empty() => {
-            let descriptors = polled(processes, pid, made);
-            files::each(processes, pid, tid, &descriptors, call)
-        }
-        _ => {
-            let what = format!("it asks again and again: {name}");
-            vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
-        }
+        _ => match made.map_or(Vec::new(), |made| polled(processes, pid, made)) {
+            none if none.is_empty() => {
+                let what = format!("it asks again and again: {name}");
+                vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
+            }
+            descriptors => files::each(processes, pid, tid, &descriptors, call),
+        },
     }
 }
 
 /// The descriptors that a call asks about.
-fn polled(processes: &mut Processes, pid: u32, made: &Value) -> Vec<i32> {
+fn polled(processes: &mut Processes, pid: u32, made: &AskedCall) -> Vec<i32> {
     let inside = processes
         .get(pid)
         .and_then(|process| process.inside.as_ref());
-    let (Some(inside), Some(made)) = (inside, hot_call::call(made)) else {
+    let Some(inside) = inside else {
         return Vec::new();
     };
     let call = Call {
@@ -297,106 +300,107 @@ fn doubt(debtors: &mut [Debtor]) {
     }
 }
 
-fn debtor(pid: u32, item: &Value) -> Option<Debtor> {
-    let number = |field: &str| item[field].as_u64().and_then(|n| u32::try_from(n).ok());
-    let tid = number("tid")?;
-    let value = match &item["value"] {
-        Value::String(text) => format!(" {text}"),
-        _ => String::new(),
-    };
-    let after = item["after"]
-        .as_str()
+fn debtor(owed: &Owed) -> Debtor {
+    let value = owed
+        .value
+        .map_or(String::new(), |value| format!(" {value:#x}"));
+    let after = owed
+        .after
+        .as_ref()
         .map_or(String::new(), |after| format!(", after {after}"));
-    let (known, how) = match item["known"].as_str() {
-        Some("seen") => (Known::Seen, "it wrote the word before"),
-        Some("proved") => (Known::Proved, "a copy of it writes"),
-        Some("by-code") => (Known::ByCode, "its code writes"),
-        _ => (Known::Assumed, "it may write"),
+    let (known, how) = match owed.known {
+        candidate::Known::Proved => (Known::Proved, "a copy of it writes"),
+        candidate::Known::ByCode => (Known::ByCode, "its code writes"),
     };
-    Some(Debtor {
-        who: Who::Thread(number("pid").unwrap_or(pid), tid),
+    Debtor {
+        who: Who::Thread(owed.pid, owed.tid),
         known,
         reason: format!("{how}{value} there{after}"),
-        code: code(&item["code"]),
-    })
-}
-
-/// As the report of `spin` has it.
-fn code(item: &Value) -> Option<flagfinder_code::Code> {
-    let text = |field: &str| item[field].as_str().map(str::to_owned);
-    let inlined = item["inlined"].as_array().into_iter().flatten();
-    Some(flagfinder_code::Code {
-        module: text("module"),
-        offset: number(&item["offset"])?,
-        symbol: text("symbol"),
-        source: text("source"),
-        near: text("near"),
-        inlined: inlined
-            .filter_map(|n| n.as_str().map(str::to_owned))
-            .collect(),
-        build_id: text("build_id"),
-    })
+        code: owed.code.clone(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use flagfinder_waits::Inherited;
 
     use super::*;
 
     #[test]
-    fn the_owing_thread_is_read_from_the_report_of_spin() {
-        let code = json!({"module": "app", "offset": "0x12", "symbol": "finish+0x2"});
-        let item = json!({
-            "pid": 7, "tid": 9, "name": "worker", "code": code, "value": "0x1",
-            "known": "by-code", "after": "read on fd 3"
-        });
-        let debtor = debtor(1, &item).expect("it has a thread");
-        assert_eq!(debtor.who, Who::Thread(7, 9));
+    fn the_owing_thread_is_told_with_what_it_writes() {
+        let code = flagfinder_code::Code {
+            offset: 0x12,
+            ..Default::default()
+        };
+        let owed = Owed {
+            value: Some(1),
+            after: Some("read on fd 3".into()),
+            code: Some(code),
+            ..by_code(9)
+        };
+        let debtor = debtor(&owed);
+        assert_eq!(debtor.who, Who::Thread(1, 9));
         assert_eq!(debtor.known, Known::ByCode);
         assert_eq!(
             debtor.reason,
             "its code writes 0x1 there, after read on fd 3"
         );
         assert_eq!(debtor.code.map(|code| code.offset), Some(0x12));
-        let bare = super::debtor(1, &json!({"tid": 9, "code": null, "known": "proved"}));
-        assert_eq!(bare.map(|debtor| debtor.who), Some(Who::Thread(1, 9)));
-        assert!(super::debtor(1, &json!({"name": "worker"})).is_none());
     }
 
     #[test]
     fn a_file_that_is_at_its_end_is_told_with_who_passed_it() {
-        let from = json!({"pid": 7, "name": "xargs", "fd": 0, "known": "seen"});
-        let mut one = json!({
-            "fd": 0, "what": "/dev/null", "because": "end-of-file",
-            "why": "each read gets end of file", "inherited_from": from
-        });
-        let end = |one: &Value| {
-            let found = ready("read on fd 0 returns 0", Some("read"), &json!([one]));
+        let from = Inherited {
+            pid: 7,
+            name: "xargs".into(),
+            fd: Some(0),
+            known: Sure::Seen,
+        };
+        let of = |because| Told {
+            fd: 0,
+            target: String::new(),
+            what: "/dev/null".into(),
+            peers: Vec::new(),
+            via: None,
+            because: Some(because),
+            why: Some("each read gets end of file".into()),
+            inherited_from: Some(from.clone()),
+        };
+        let end = |because| {
+            let found = ready("read on fd 0 returns 0", Some("read"), &[of(because)]);
             found.map(|obstacle| obstacle.otherwise)
         };
-        let found = end(&one).expect("it is wrong in itself");
+        let found = end(Because::EndOfFile).expect("it is wrong in itself");
         assert_eq!(found.kind, RootKind::Input);
         assert_eq!(
             found.what,
             "read comes back at once, again and again: each read gets end of file on fd 0 \
              (/dev/null), inherited from xargs (7)"
         );
-        one["because"] = json!("no-writer");
-        assert_eq!(end(&one).map(|end| end.kind), Some(RootKind::Ended));
-        for may_come in ["not-ready", "data", "room"] {
-            one["because"] = json!(may_come);
-            assert!(end(&one).is_none(), "{may_come}");
+        assert_eq!(
+            end(Because::NoWriter).map(|end| end.kind),
+            Some(RootKind::Ended)
+        );
+        for may_come in [Because::NotReady, Because::Data, Because::Room] {
+            assert!(end(may_come).is_none(), "{may_come:?}");
+        }
+    }
+
+    fn by_code(tid: u32) -> Owed {
+        Owed {
+            value: None,
+            after: None,
+            ..crate::candidate::tests::debtor(tid, candidate::Known::ByCode)
         }
     }
 
     #[test]
     fn none_of_several_threads_with_a_store_ahead_is_known_to_owe() {
-        let by_code = |tid: u32| debtor(1, &json!({"tid": tid, "known": "by-code"}));
-        let mut several: Vec<Debtor> = [2, 3].into_iter().filter_map(by_code).collect();
+        let of = |tid: u32| debtor(&by_code(tid));
+        let mut several = [2, 3].map(of);
         doubt(&mut several);
         assert!(several.iter().all(|one| one.known == Known::Assumed));
-        let mut alone: Vec<Debtor> = by_code(2).into_iter().collect();
+        let mut alone = [of(2)];
         doubt(&mut alone);
         assert_eq!(alone[0].known, Known::ByCode);
     }

@@ -93,12 +93,15 @@ pub fn runs(looked: Option<&ThreadReport>) -> End {
             "it was in no call; what it asked for may have been ready, which is not in a core",
         );
     }
-    if let (true, Some(why)) = (looked.spin_loop.is_null(), &looked.halted) {
+    if let (true, Some(why)) = (looked.spin_loop.is_none(), &looked.halted) {
         return end(format!(
             "it was in no call; its copy went no further: {why}"
         ));
     }
-    let at = looked.spin_loop["function"].as_str();
+    let at = looked
+        .spin_loop
+        .as_ref()
+        .and_then(|at| at.function.as_deref());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let what = format!("it was in no call, and a copy of it computes{place}");
     End::outside(RootKind::Computes, what)
@@ -123,13 +126,15 @@ pub fn owner(process: &Process, call: &Call, id: u32) -> End {
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_flags::Verdict;
+
     use super::*;
     use crate::report::Class;
 
     #[test]
     fn a_copy_that_stops_at_a_call_computes_nothing() {
         let mut looked = ThreadReport::blank(7, Class::RepeatedYield);
-        looked.verdict = Some("no-flag".into());
+        looked.verdict = Some(Verdict::NoFlag);
         assert_eq!(runs(Some(&looked)).kind, RootKind::Computes);
         looked.halted = Some("it comes to read, whose answer is not known".into());
         let end = runs(Some(&looked));

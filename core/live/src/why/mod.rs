@@ -52,7 +52,7 @@ use flagfinder_replica::CoreFile;
 
 use crate::dead::{look_at_core, CoreOptions};
 use crate::pick::Told;
-use crate::report::{Class, SpinReport, ThreadReport};
+use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
 use crate::spin::{spin, Progress, SpinOptions};
 pub use asked::Asked;
@@ -221,7 +221,7 @@ fn begins(report: &SpinReport, asked: Option<u32>) -> Vec<u32> {
     // The first thread may have ended, which a core does not tell.
     let all = || report.threads.iter().map(|thread| thread.tid);
     let first = match report.source {
-        "core" if !all().any(|tid| tid == report.pid) => all().min().unwrap_or(report.pid),
+        Source::Core if !all().any(|tid| tid == report.pid) => all().min().unwrap_or(report.pid),
         _ => report.pid,
     };
     let is_hot = |t: &ThreadReport| t.class != Class::LongWait && t.wants >= crate::pick::HOT;

@@ -16,6 +16,7 @@ use flagfinder_trace::Trace;
 use super::causes::{self, Cause};
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind, WaitsFor, WhyReport};
 use super::story;
+use crate::report::Source;
 
 /// Longest chain.
 const DEPTH: usize = 16;
@@ -75,7 +76,7 @@ pub fn why_recorded(normal: &Trace, spin: &Trace, thread: Option<u32>) -> Found<
     let process = begin.unwrap_or_default();
     Ok(WhyReport {
         schema: WhyReport::SCHEMA,
-        source: "recordings",
+        source: Source::Recordings,
         pid: process.pid,
         program: process.program,
         story: story::story(&links, &root),

@@ -4,6 +4,8 @@
 use flagfinder_code::Code;
 use serde::{Deserialize, Serialize};
 
+use crate::report::Source;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub pid: u32,
@@ -95,8 +97,8 @@ pub struct Root {
     pub what: String,
 }
 
-/// The chain of a report, as another process of ours hands it on.
-#[derive(Clone, Debug, Deserialize)]
+/// The chain of a report.
+#[derive(Clone, Debug)]
 pub struct Chain {
     pub links: Vec<Link>,
     pub root: Root,
@@ -110,11 +112,11 @@ impl Chain {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WhyReport {
+    #[serde(skip_deserializing, default = "WhyReport::schema")]
     pub schema: &'static str,
-    /// `live`, `core` for a process that left a core file, or `recordings`.
-    pub source: &'static str,
+    pub source: Source,
     pub pid: u32,
     pub program: String,
     /// At most six lines, the most important first.
@@ -129,6 +131,10 @@ pub struct WhyReport {
 
 impl WhyReport {
     pub const SCHEMA: &'static str = "flagfinder.why/1";
+
+    fn schema() -> &'static str {
+        Self::SCHEMA
+    }
 
     /// Goes on where another chain begins; whether this one ends there.
     pub fn go_on(&mut self, chain: Chain) -> bool {
@@ -200,7 +206,7 @@ mod tests {
     fn report(root: Root) -> WhyReport {
         WhyReport {
             schema: WhyReport::SCHEMA,
-            source: "live",
+            source: Source::Live,
             pid: 1,
             program: String::new(),
             story: Vec::new(),
@@ -211,7 +217,7 @@ mod tests {
         }
     }
 
-    /// As a helper hands it on: thread 8 polls a word that thread 9 owes.
+    /// Thread 8 polls a word that thread 9 owes.
     fn chain() -> Chain {
         let code = Code {
             offset: 0x1234,
@@ -232,8 +238,10 @@ mod tests {
             reason: "a copy of it writes".into(),
             stack: Vec::new(),
         };
-        let text = serde_json::json!({ "links": [link], "root": root(RootKind::Input, 9) });
-        Chain::deserialize(text).unwrap()
+        Chain {
+            links: vec![link],
+            root: root(RootKind::Input, 9),
+        }
     }
 
     #[test]
