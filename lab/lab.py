@@ -33,6 +33,8 @@ from judge import FAILED, NOTHING, RESULTS, RIGHT, WRONG
 from look import FOREIGN, foreign, looks, looks_file
 from patient import CaseError, build, goes_well, install, is_released, missing, started
 
+from flagfinder import _core
+
 KEPT = HERE / "results" / "looks.jsonl"
 STARTS = HERE / "results" / "starts.json"
 _QUIET = ("hang", "chain")  # kinds whose cases wait, so that several are looked at side by side
@@ -193,6 +195,9 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
     """
     commit = _commit()
     if options.without:
+        known = [name for name, _ in _core.RULES]
+        if unknown := set(options.without.split(",")) - set(known):
+            raise RecipeError(f"no rule {', '.join(unknown)}; there are {', '.join(known)}")
         os.environ["FF_WITHOUT"] = options.without
     file = looks_file()
     old = [] if options.again else [row for row in _read(file) if row["commit"] == commit]

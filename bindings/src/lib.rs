@@ -34,6 +34,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machine::check_breakpoints, module)?)?;
     module.add_function(wrap_pyfunction!(machine::has_capability, module)?)?;
     module.add_function(wrap_pyfunction!(machine::how_to_get_capabilities, module)?)?;
+    let rules = flagfinder_flags::RULES.map(|(_, name, does)| (name, does));
+    module.add("RULES", rules)?;
     module.add("ENOUGH", flagfinder_flags::ENOUGH)?;
     module.add("INTERPRETER", flagfinder_flags::INTERPRETER)?;
     module.add("OF_INTERPRETER", flagfinder_flags::OF_INTERPRETER)?;

@@ -15,6 +15,7 @@ use crate::report::{
     VirtualMachine,
 };
 use crate::report_builder::Builder;
+use crate::rules::Rule;
 use crate::within_poll;
 
 /// The note on an interpreter's loop, for reports that know no code of the program that it runs.
@@ -67,7 +68,8 @@ pub fn report(
         && call.is_some_and(|call| builder.asks_in_passing(call));
     let call_first = call_flag
         .as_ref()
-        .is_some_and(|flag| !proven && !polled && flag.confidence >= ENOUGH);
+        .is_some_and(|flag| !proven && !polled && flag.confidence >= ENOUGH)
+        && Rule::CallFirst.is_on();
     if call_first {
         flags.extend(call_flag.take());
     }
@@ -82,7 +84,8 @@ pub fn report(
     }
     flags.extend(call_flag);
     let is_clear = call_first || best >= enough(outside.live);
-    if !is_clear && !is_served(analysis) && !analysis.is_of_machine() {
+    let is_asked = Rule::WaitedWord.is_on();
+    if is_asked && !is_clear && !is_served(analysis) && !analysis.is_of_machine() {
         if let Some(flag) = builder.waited_word(&ranked) {
             flags.retain(|other| other.address.spin != flag.address.spin);
             flags.insert(0, flag);

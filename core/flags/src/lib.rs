@@ -27,6 +27,7 @@ mod reads;
 mod recent_intake;
 mod report;
 mod report_builder;
+mod rules;
 mod run;
 mod run_evidence;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use report::{
     hex, Addresses, Ask, AskedCall, Facts, Flag, FlagKind, Found, Group, LoopReport, Own, Report,
     ThreadName, Values, Verdict, VirtualMachine,
 };
+pub use rules::{Rule, RULES};
 
 /// Looks for the flag in a window of one thread alone, without other runs.
 pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Report {

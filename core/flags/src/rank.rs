@@ -9,6 +9,7 @@ use crate::evidence::Outside;
 use crate::exit_bonus::exit_bonus;
 use crate::exit_depths::{usable, ExitDepths, GUARDS};
 use crate::report::Own;
+use crate::rules::Rule;
 
 /// A candidate with its score and the reasons for it.
 #[derive(Clone, Debug)]
@@ -87,7 +88,7 @@ pub fn rank(
             .total_cmp(&a.weight)
             .then(a.candidate.cmp(&b.candidate))
     });
-    if outside.live && analysis.is_of_machine() {
+    if outside.live && analysis.is_of_machine() && Rule::AlikeInMachine.is_on() {
         doubt_alike(&mut ranked);
     }
     ranked

@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use flagfinder_flags::{Verdict, ENOUGH};
+use flagfinder_flags::{Rule, Verdict, ENOUGH};
 use flagfinder_replica::Outcome;
 
 use crate::candidate::Candidate;
@@ -26,7 +26,7 @@ pub(crate) fn decide(thread: &mut ThreadReport, standings: &[Standing], about: &
         .enumerate()
         .map(|(at, flag)| (flag, standings.get(at).copied().unwrap_or_default()))
         .collect();
-    if let Some(at) = best(&flags, about) {
+    if let Some(at) = best(&flags, about).filter(|_| Rule::OwedFirst.is_on()) {
         let (first, stands) = &flags[0];
         let by = first.flag.confidence.max(flags[at].0.flag.confidence);
         let why = told(&flags[at].0, first, *stands);

@@ -8,7 +8,7 @@
 //! that one do not agree, or if hardly anything of it was seen. Blind spot: a thread that waits in
 //! vain and looks seldom, beside a healthy one that waits for a while.
 
-use flagfinder_flags::FlagKind;
+use flagfinder_flags::{FlagKind, Rule};
 
 use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};
@@ -25,6 +25,7 @@ const HARDLY_SEEN: u64 = 1000;
 pub fn sort(threads: &mut [ThreadReport]) {
     let heartbeats: Vec<u32> = threads
         .iter()
+        .filter(|_| Rule::Heartbeats.is_on())
         .filter(|thread| threads.iter().any(|busy| is_heartbeat(thread, busy)))
         .map(|thread| thread.tid)
         .collect();

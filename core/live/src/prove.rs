@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
-use flagfinder_flags::{Ask, FlagKind};
+use flagfinder_flags::{Ask, FlagKind, Rule};
 use flagfinder_replica::{
     keep, Experiment, Live, Moment, Outcome, Pages, Rounds, Source, Unfit, Wanted, Word,
 };
@@ -123,12 +123,12 @@ pub(crate) fn learn(known: &mut Wanted, pages: &Pages) {
 
 /// The same for a process from any source. A note of the report says why there is no proof.
 pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut ThreadReport) {
-    let is_open = machine::is_open(thread);
+    let is_open = Rule::MachineWords.is_on() && machine::is_open(thread);
     if is_open {
         machine::take_up(thread);
         begin(thread);
     }
-    let is_near = nearly::is_open(thread);
+    let is_near = Rule::LowScores.is_on() && nearly::is_open(thread);
     if is_near {
         nearly::take_up(thread);
         begin(thread);
@@ -154,7 +154,12 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
     let mut standings = owed::tell(process, source, experiment.as_ref(), thread);
     let thrown = thread.thrown.clone();
     let fails = |flag: &Candidate| is_failure(process, &thrown, flag);
-    if let Some(machine) = &thread.facts.machine {
+    if let Some(machine) = thread
+        .facts
+        .machine
+        .as_ref()
+        .filter(|_| Rule::MachineWords.is_on())
+    {
         let own = machine.own.clone();
         let tests = Tests {
             fails: &fails,
@@ -293,8 +298,12 @@ fn try_candidates<'p>(
     let begin = Instant::now();
     let seen = values::try_out(flags, asks, most, try_words, || begin.elapsed())?;
     (thread.thrown, thread.moves) = (seen.thrown, seen.moves);
-    rank(flags, |flag| is_failure(process, &thread.thrown, flag));
-    own_side::set_behind(thread);
+    if Rule::ProofOrder.is_on() {
+        rank(flags, |flag| is_failure(process, &thread.thrown, flag));
+    }
+    if Rule::OwnSide.is_on() {
+        own_side::set_behind(thread);
+    }
     if let Some(proof) = thread.flags.first().and_then(Candidate::proof) {
         thread.explain.push(told(proof));
     }

@@ -2,7 +2,7 @@
 //! What was seen of the threads that were looked at: in their copies, or in place.
 
 use flagfinder_code::Names;
-use flagfinder_flags::{Report, ThreadName, Verdict};
+use flagfinder_flags::{Report, Rule, ThreadName, Verdict};
 use flagfinder_machine::Window;
 
 use crate::choice::Choice;
@@ -45,7 +45,7 @@ impl Seen {
             finding.via = Via::InPlace;
             finding.via_reason = why.to_owned();
             finding.pause_ms = ((held + finding.pause_ms) * 100.0).round() / 100.0;
-            if *way == Way::Hot {
+            if *way == Way::Hot && Rule::ComesBack.is_on() {
                 comes_back::tell(&mut finding, memory);
             }
             let name = activity.name.clone();

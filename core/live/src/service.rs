@@ -8,7 +8,7 @@
 //! thread a flag that looks seldom beside one which is busy and makes progress, if its word is not
 //! sure and nobody is known to owe it: jemalloc's background thread gives back unused pages.
 
-use flagfinder_flags::Verdict;
+use flagfinder_flags::{Rule, Verdict};
 
 use crate::pick::HOT;
 use crate::report::ThreadReport;
@@ -28,7 +28,11 @@ pub(crate) fn leave(thread: &mut ThreadReport) {
     };
     let reader = first.flag.readers.first();
     let is_own = reader.is_some_and(|code| code.module.as_deref() == Some(HOTSPOT));
-    if !is_own || thread.wants >= HOT || thread.sleeps_per_second >= OFTEN {
+    if !Rule::ServesMachine.is_on()
+        || !is_own
+        || thread.wants >= HOT
+        || thread.sleeps_per_second >= OFTEN
+    {
         return;
     }
     let name = &first.flag.name;
@@ -39,7 +43,7 @@ pub(crate) fn leave(thread: &mut ThreadReport) {
 /// The same for all threads of a process of which one is busy and makes progress.
 pub(crate) fn leave_idle(threads: &mut [ThreadReport]) {
     let gets_on = |thread: &ThreadReport| thread.facts.gets_on && thread.wants >= HOT;
-    if !threads.iter().any(gets_on) {
+    if !Rule::IdleBesideProgress.is_on() || !threads.iter().any(gets_on) {
         return;
     }
     for thread in threads {

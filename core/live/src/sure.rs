@@ -8,7 +8,7 @@
 //! of a word did not end the loop, and nobody is known to owe it, only its code calls it the flag.
 //! Blind spots: two debts that were both proved; a word that would do as well, but was not tried.
 
-use flagfinder_flags::{Group, ENOUGH};
+use flagfinder_flags::{Group, Rule, ENOUGH};
 use flagfinder_linux::syscalls::{role, Role};
 use flagfinder_replica::Outcome;
 
@@ -44,15 +44,25 @@ pub(crate) struct About<'a> {
 /// well, if there is one.
 pub(crate) fn weigh(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> {
     if let Some(poll) = poll_beside(flags) {
-        if (about.is_in_poll)(&flags[0].0) {
+        if Rule::PollFirst.is_on() && (about.is_in_poll)(&flags[0].0) {
             poll_first(flags, poll);
             return None;
         }
     }
-    let as_good = doubt(flags, groups, about);
-    let poll = doubt_beside_poll(flags);
-    doubt_what_ended_nothing(flags, about);
-    trust_proved(flags);
+    let as_good = match Rule::OneOfTwo.is_on() {
+        true => doubt(flags, groups, about),
+        false => None,
+    };
+    let poll = match Rule::BesidePoll.is_on() {
+        true => doubt_beside_poll(flags),
+        false => None,
+    };
+    if Rule::EndedNothing.is_on() {
+        doubt_what_ended_nothing(flags, about);
+    }
+    if Rule::TrustProved.is_on() {
+        trust_proved(flags);
+    }
     poll.or(as_good)
 }
 
