@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from harness import FLAGFINDER, compiled, flagfinder, kill_session, live_or_skip, run, started
+from signal_state import is_traced, states
 from sizes import rounds
 
 import flagfinder as api
@@ -24,16 +25,14 @@ ROUNDS = rounds(usual=4, bar=200)
 KILLS = rounds(usual=3, bar=50)
 
 PROGRAM = r"""
+#include "handlers.h"
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 volatile int never;
 static volatile sig_atomic_t alarms, asked, wrong;
@@ -43,6 +42,7 @@ static int channel[2], ends[2];
 
 static void on_alarm(int number) { (void)number; alarms++; }
 static void on_user(int number) { (void)number; asked++; }
+static void on_trap(int number) { (void)number; wrong += 100000; }
 
 static void *spinner(void *unused)
 {
@@ -123,12 +123,20 @@ int main(void)
     sigaction(SIGALRM, &action, NULL);
     action.sa_handler = on_user;
     sigaction(SIGUSR1, &action, NULL);
+    action.sa_handler = on_trap;
+    sigfillset(&action.sa_mask);
+    sigaction(SIGTRAP, &action, NULL);
+    signal(SIGUSR2, SIG_IGN);
     setitimer(ITIMER_REAL, &every, NULL);
     for (int i = 0; i < 6; i++)
         pthread_create(&threads[i], NULL, work[i], NULL);
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n") != 0) {
+        if (strcmp(line, "state\n") == 0) {
+            print_handlers();
+            continue;
+        }
         printf("%d %d %d\n", (int)alarms, (int)asked, (int)wrong);
         fflush(stdout);
     }
@@ -176,25 +184,23 @@ class Patient:
         assert self._line() == "0" or was_stopped, "a call returned what it would not have returned"
         assert self.process.wait(timeout=20) == 0
 
-    def states(self) -> dict[str, list[str]]:
-        """Signal masks, tracers and processors of all threads."""
-        found = {}
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            lines = (task / "status").read_text().splitlines()
-            found[task.name] = [
-                line for line in lines if line.startswith(("SigBlk", "TracerPid", "Cpus_allowed:"))
-            ]
-        return found
+    def states(self) -> tuple[dict[str, dict[str, str]], str]:
+        """Masks, tracers and processors of all threads; what is done with each signal."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("state\n")
+        handlers = self._line()
+        # Alarms wait now and then.
+        return states(self.process.pid, pending=False), handlers
 
     def is_traced(self) -> bool:
-        return any("TracerPid:\t0" not in lines for lines in self.states().values())
+        return is_traced(self.process.pid)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("patient") / "patient.c"
     source.write_text(PROGRAM)
-    return compiled(source.with_suffix(""), source)
+    return compiled(source.with_suffix(""), source, "-I", Path(__file__).with_name("programs"))
 
 
 @pytest.fixture
@@ -220,7 +226,7 @@ def test_rounds_leave_no_trace(patient: Patient, in_place: bool) -> None:
         later = patient.counters()
         assert later[0] > alarms and later[1] == asked + 1 and later[2] == wrong == 0
     assert patient.states() == before, (
-        "signal masks or processors changed, or a thread is still traced"
+        "handlers, masks or processors changed, or a thread is still traced"
     )
     patient.end()
 

@@ -40,6 +40,9 @@ pub fn answers_eintr(number: u32) -> bool {
     )
 }
 
+/// Not in libc for this system.
+const SYS_IO_PGETEVENTS: i64 = 333;
+
 /// It reads, changes or passes on the signal mask, or sends a signal to the caller: the thread
 /// needs its own mask for it.
 pub fn needs_own_mask(number: u32) -> bool {
@@ -55,6 +58,7 @@ pub fn needs_own_mask(number: u32) -> bool {
             | libc::SYS_epoll_pwait
             | libc::SYS_epoll_pwait2
             | libc::SYS_io_uring_enter
+            | SYS_IO_PGETEVENTS
             | libc::SYS_pause
             | libc::SYS_kill
             | libc::SYS_tkill

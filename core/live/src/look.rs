@@ -233,6 +233,7 @@ pub fn look(
             Ended::Gone => "the thread ended meanwhile".into(),
             Ended::Exec => "the thread executed another program meanwhile".into(),
             Ended::Frozen => "the process was stopped meanwhile".into(),
+            Ended::Trap => "a step would have changed what the program does with SIGTRAP".into(),
         },
         ..Finding::blank(Via::InPlace)
     })

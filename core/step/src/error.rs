@@ -2,6 +2,7 @@
 //! Why a process or a thread of it can't be looked at, stepped or copied. It goes on.
 
 use flagfinder_failure::{Failure, DENIED};
+use flagfinder_linux::proc;
 use flagfinder_privileges::{how_to_get, Capability};
 
 const STILL_WORKS: &str = "The process goes on undisturbed";
@@ -33,6 +34,18 @@ pub fn unable_by(what: impl Into<String>, error: &std::io::Error) -> Failure {
     failure
 }
 
+pub(crate) fn is_held(tid: i32, tracer: u32) -> Failure {
+    let name = proc::name(tracer, tracer).unwrap_or_default();
+    unable(
+        format!("Thread {tid} cannot be traced"),
+        format!("It is held by its tracer, process {tracer} ({name})"),
+        match proc::is_helper(&name) {
+            true => "Try again when that look of flagfinder is over",
+            false => "End that first: a thread has one tracer at most",
+        },
+    )
+}
+
 pub(crate) fn frozen(tid: i32) -> Failure {
     unable(
         format!("Thread {tid} is not stepped"),
@@ -59,6 +72,30 @@ pub(crate) fn not_64_bit(tid: i32) -> Failure {
         format!("Thread {tid} is not stepped"),
         "It runs 32-bit code",
         "Only 64-bit programs are understood",
+    )
+}
+
+pub(crate) fn ignores_traps(tid: i32) -> Failure {
+    unable(
+        format!("Thread {tid} is not stepped"),
+        "Its process ignores SIGTRAP, which the kernel would make it forget at the first step",
+        "Leave out --in-place: a copy of the thread is looked at, which changes nothing",
+    )
+}
+
+pub(crate) fn trap_waits(tid: i32) -> Failure {
+    unable(
+        format!("Thread {tid} is not stepped"),
+        "It blocks SIGTRAP and was sent one, which a step would deliver",
+        "Leave out --in-place, or try again once it has taken that signal",
+    )
+}
+
+pub(crate) fn keeps_its_mask(tid: i32) -> Failure {
+    unable(
+        format!("Thread {tid} is not stepped"),
+        "The system does not let its signals wait meanwhile",
+        "Leave out --in-place: a copy of the thread is looked at, which changes nothing",
     )
 }
 

@@ -18,6 +18,7 @@ use flagfinder_linux::proc::{Stat, STEPPER};
 use flagfinder_failure::Failure;
 
 use crate::error::{unable_by, Result};
+use crate::let_go;
 
 /// The process whose death ends this helper; 0 in every other process.
 static PARENT: AtomicI32 = AtomicI32::new(0);
@@ -45,7 +46,9 @@ pub fn has_timer() -> bool {
     PARENT.load(Ordering::Relaxed) != 0
 }
 
-extern "C" fn on_tick(_number: i32) {}
+extern "C" fn on_tick(_number: i32) {
+    let_go::tick();
+}
 
 extern "C" fn on_signal(_number: i32) {
     ASKED_TO_END.store(true, Ordering::Relaxed);

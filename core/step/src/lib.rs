@@ -11,13 +11,16 @@ mod builder;
 mod entry;
 mod error;
 mod helper;
+mod let_go;
 mod pause;
 mod pin;
 mod popped;
 mod ptrace;
+mod queue;
 pub mod registers;
 mod restart;
 mod sampler;
+mod signals;
 mod stepper;
 
 pub use builder::{ReadMemory, WindowBuilder};

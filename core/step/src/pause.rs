@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use flagfinder_linux::futex;
 
 use crate::error::Result;
+use crate::let_go;
 use crate::ptrace::Tracee;
+use crate::queue;
 
 /// Most calls at which a thread is stopped on its way to a wake.
 const MOST_CALLS: u32 = 100;
@@ -22,8 +24,10 @@ pub struct Pause {
     /// For how long it was kept from running before this stop.
     until_stopped: Duration,
     stopped: Instant,
+    /// It was let go already, and when.
+    let_go: Option<Instant>,
     // Behind the tracee: the thread is let go first.
-    _urgent: Option<Urgent>,
+    urgent: Option<Urgent>,
 }
 
 impl Pause {
@@ -33,11 +37,11 @@ impl Pause {
     /// As [`Tracee::stop`].
     pub fn of(tid: u32, patience: Duration) -> Result<Pause> {
         let urgent = Urgent::now();
-        let before = queued(tid);
+        let before = queue::of(tid);
         let begin = Instant::now();
         let tracee = Tracee::stop(tid as i32, patience)?;
         let stopped = Instant::now();
-        let waited = match (before, queued(tid)) {
+        let waited = match (before, queue::of(tid)) {
             (Some(before), Some(after)) => after.saturating_sub(before),
             _ => Duration::ZERO,
         };
@@ -45,13 +49,40 @@ impl Pause {
             tracee,
             until_stopped: (stopped - begin).saturating_sub(waited),
             stopped,
-            _urgent: urgent,
+            let_go: None,
+            urgent,
         })
     }
 
     /// The thread that stands still.
     pub fn tracee(&self) -> &Tracee {
         &self.tracee
+    }
+
+    /// The same, to step it.
+    pub(crate) fn tracee_mut(&mut self) -> &mut Tracee {
+        &mut self.tracee
+    }
+
+    /// For how long it has been kept from running by now.
+    pub(crate) fn so_far(&self) -> Duration {
+        self.until_stopped + self.let_go.unwrap_or_else(Instant::now).duration_since(self.stopped)
+    }
+
+    /// Thinks while the thread stands still, without haste, and for at most `time`: then it is let
+    /// go. Whether it was.
+    pub(crate) fn think<T>(&mut self, time: Duration, work: impl FnOnce() -> T) -> (T, bool) {
+        let until = Instant::now() + time;
+        let held = self.tracee.held();
+        self.urgent = None;
+        let (done, let_go) = let_go::at(held, until, work);
+        if let_go {
+            self.tracee.forget();
+            self.let_go = Some(until);
+        } else {
+            self.urgent = Urgent::now();
+        }
+        (done, let_go)
     }
 
     /// Lets the thread go on until another thread has woken it from a wait for a futex's word: then
@@ -85,10 +116,11 @@ impl Pause {
             tracee,
             until_stopped,
             stopped,
-            _urgent,
+            let_go,
+            urgent: _urgent,
         } = self;
         drop(tracee);
-        until_stopped + stopped.elapsed()
+        until_stopped + let_go.unwrap_or_else(Instant::now).duration_since(stopped)
     }
 }
 
@@ -101,13 +133,6 @@ fn is_woken(registers: &libc::user_regs_struct, timed: bool) -> bool {
         && futex::waits_for_word(futex::command(&arguments))
         && matches!(r.rax as i64, 0 | CHANGED)
         && (r.r10 != 0 || !timed)
-}
-
-/// How long the thread has waited for processors since its start.
-fn queued(tid: u32) -> Option<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-    let queued = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Duration::from_nanos(queued))
 }
 
 /// This thread goes before all others until this is dropped.

@@ -6,17 +6,22 @@
 //! a helper process (`helper.rs`) that outlives the command and detaches when that is gone.
 
 use std::io::Error;
-use std::mem::{size_of, zeroed};
+use std::mem::zeroed;
 use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::ptrace::{request, FAULTS};
+use flagfinder_linux::proc::Status;
+use flagfinder_linux::ptrace::request;
+use flagfinder_linux::tracing::needs_own_mask;
 
 use crate::error::{self, unable_by, Result};
+use crate::let_go::Held;
 use crate::{helper, restart};
 
 /// The kernel's number for stops that are no signal: an interrupt, or a stopped process.
 const EVENT_STOP: i32 = 128;
+/// The stop at the beginning or the end of a call (PTRACE_O_TRACESYSGOOD).
+const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// What `si_code` says of a SIGTRAP that the code itself raised with int3.
 const SI_KERNEL: i32 = 0x80;
 /// How often a thread is looked at that should stop and has not.
@@ -27,11 +32,11 @@ const SLOW_LOOK: Duration = Duration::from_millis(2);
 pub struct Tracee {
     pub(crate) tid: i32,
     /// Its own signal mask, while signals are held.
-    mask: Option<u64>,
+    pub(crate) mask: Option<u64>,
     /// The thread is stopped, so that requests work.
     stopped: bool,
-    /// It was stepped: the trap flag may be set.
-    stepped: bool,
+    /// A step is under way: the trap flag is set.
+    steps: bool,
     /// The step under way puts the flags on the stack, and the trap flag with them.
     pushes_flags: bool,
     /// The signal that it stopped for, to be delivered when it goes on; 0: none.
@@ -44,6 +49,8 @@ pub struct Tracee {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Step,
+    /// At the beginning or the end of a system call.
+    Call,
     Interrupted,
     /// A signal is about to be delivered.
     Signal(i32),
@@ -57,20 +64,10 @@ pub enum Stop {
 }
 
 impl Tracee {
-    /// Seizes and stops the thread; signals that would run handlers wait from now on.
-    ///
-    /// # Errors
-    /// When the system refuses, or the thread does not stop within `patience`.
-    pub fn seize(tid: i32, patience: Duration) -> Result<Tracee> {
-        let mut tracee = Tracee::stop(tid, patience)?;
-        tracee.hold_signals();
-        Ok(tracee)
-    }
-
     /// Seizes and stops the thread and changes nothing: should we be killed now, it runs on.
     ///
     /// # Errors
-    /// As [`Self::seize`].
+    /// When the system refuses, or the thread does not stop within `patience`.
     pub fn stop(tid: i32, patience: Duration) -> Result<Tracee> {
         let (tracee, stop) = Tracee::halted(tid, patience)?;
         if stop == Stop::Frozen {
@@ -95,14 +92,13 @@ impl Tracee {
     }
 
     fn halted(tid: i32, patience: Duration) -> Result<(Tracee, Stop)> {
-        let options = libc::PTRACE_O_TRACEEXEC as usize;
-        request(libc::PTRACE_SEIZE, tid, 0, options)
-            .map_err(|e| unable_by(format!("Thread {tid} cannot be traced"), &e))?;
+        let options = (libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD) as usize;
+        seize(tid, options)?;
         let mut tracee = Tracee {
             tid,
             mask: None,
             stopped: false,
-            stepped: false,
+            steps: false,
             pushes_flags: false,
             signal: 0,
             gone: false,
@@ -127,16 +123,16 @@ impl Tracee {
         let begin = Instant::now();
         loop {
             match self.wait_even_if_unwanted(patience.saturating_sub(begin.elapsed())) {
-                Stop::Step => return Stop::Interrupted,
-                Stop::Interrupted if self.stepped && restart::is_trap_pending(self.tid) => {
-                    // A call that was stepped into left its trap behind: take it, or it
-                    // kills the program once we are gone.
+                Stop::Step | Stop::Call => return Stop::Interrupted,
+                Stop::Interrupted if self.steps && restart::is_trap_pending(self.tid) => {
+                    // The step is done and its trap waits: take it, or it kills the program
+                    // once we are gone.
                     if request(libc::PTRACE_CONT, self.tid, 0, 0).is_err() {
                         return Stop::Gone;
                     }
                     self.stopped = false;
                 }
-                Stop::Exec if !self.stepped => {
+                Stop::Exec => {
                     // It is about to become another program, and stops at the beginning of that.
                     // Any trap takes an interrupt that has not arrived.
                     let goes_on = request(libc::PTRACE_CONT, self.tid, 0, 0)
@@ -147,67 +143,78 @@ impl Tracee {
                     self.stopped = false;
                 }
                 Stop::Signal(number) => {
-                    // Deliver it: the handler begins, and the interrupt comes before its
-                    // first instruction.
-                    if request(libc::PTRACE_CONT, self.tid, 0, number as usize).is_err() {
+                    if self.begin_delivery(number).is_err() {
                         return Stop::Gone;
                     }
-                    self.signal = 0;
-                    self.stopped = false;
                 }
                 other => return other,
             }
         }
     }
 
-    fn mask_now(&self) -> Option<u64> {
-        let mut mask = 0u64;
-        let at = &raw mut mask as usize;
-        request(libc::PTRACE_GETSIGMASK, self.tid, size_of::<u64>(), at).ok()?;
-        Some(mask)
-    }
-
-    fn set_mask(&self, mask: u64) -> bool {
-        let at = &raw const mask as usize;
-        request(libc::PTRACE_SETSIGMASK, self.tid, size_of::<u64>(), at).is_ok()
-    }
-
-    /// Blocks what is asynchronous; faults of the code itself stay deliverable.
-    pub fn hold_signals(&mut self) {
-        let Some(own) = self.mask_now() else { return };
-        let deliverable = FAULTS.iter().fold(0u64, |all, s| all | 1 << (s - 1));
-        if self.set_mask(!deliverable | own) {
-            self.mask = Some(own);
+    /// What it is given when it is let go.
+    pub(crate) fn held(&self) -> Held {
+        Held {
+            tid: self.tid,
+            mask: self.mask,
+            signal: self.signal,
         }
     }
 
-    /// Gives the thread its own mask back: for a call that reads, changes or inherits it,
-    /// and for a handler, whose return restores it.
-    pub fn release_signals(&mut self) {
-        if let Some(own) = self.mask.take() {
-            self.set_mask(own);
-        }
+    /// It was let go already.
+    pub(crate) fn forget(&mut self) {
+        self.gone = true;
     }
 
-    pub(crate) fn holds_signals(&self) -> bool {
-        self.mask.is_some()
-    }
-
-    /// Has it stopped for a signal, so that the next step leads to its handler?
-    pub fn has_signal(&self) -> bool {
-        self.signal != 0
-    }
-
-    /// Lets one instruction run, or delivers the signal that it stopped for. `pushes_flags`: it is
-    /// a `pushf`.
+    /// Lets one instruction run that is no system call. `pushes_flags`: it is a `pushf`.
     pub fn step(&mut self, pushes_flags: bool) -> Result<()> {
-        let signal = self.signal as usize;
-        request(libc::PTRACE_SINGLESTEP, self.tid, 0, signal)
+        self.let_traps_in()?;
+        request(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)
             .map_err(|e| unable_by(format!("Thread {} cannot be stepped", self.tid), &e))?;
-        self.pushes_flags = pushes_flags && self.signal == 0;
+        self.pushes_flags = pushes_flags;
+        self.stopped = false;
+        self.steps = true;
+        Ok(())
+    }
+
+    /// Lets the system call run that comes next. It is not stepped: a step ends it with a SIGTRAP
+    /// under whatever mask the call sets.
+    pub fn call(&mut self, number: u32, patience: Duration) -> Result<Stop> {
+        match needs_own_mask(number) {
+            true => self.release_signals(),
+            false => self.hold_signals(),
+        }
+        let begin = Instant::now();
+        let mut is_within = false;
+        loop {
+            request(libc::PTRACE_SYSCALL, self.tid, 0, 0)
+                .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
+            self.stopped = false;
+            match self.wait(patience.saturating_sub(begin.elapsed())) {
+                Stop::Call if !is_within => is_within = true,
+                // The kernel runs it again, or a handler comes first.
+                Stop::Call if restart::is_pending(&self.registers()?) => is_within = false,
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Delivers the signal that it stopped for: it stops before the first instruction of the
+    /// handler. One that it blocks goes back to those that wait.
+    pub fn deliver(&mut self, patience: Duration) -> Result<Stop> {
+        let signal = self.signal;
+        self.begin_delivery(signal)
+            .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
+        Ok(self.wait(patience))
+    }
+
+    /// The interrupt comes before the first instruction of the handler.
+    fn begin_delivery(&mut self, signal: i32) -> std::io::Result<()> {
+        self.release_signals();
+        request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)?;
+        request(libc::PTRACE_CONT, self.tid, 0, signal as usize)?;
         self.signal = 0;
         self.stopped = false;
-        self.stepped = true;
         Ok(())
     }
 
@@ -224,7 +231,9 @@ impl Tracee {
                 .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
             self.stopped = false;
             match self.wait(patience.saturating_sub(begin.elapsed())) {
-                Stop::Step => return Ok(true),
+                Stop::Call => return Ok(true),
+                // The program's own: we do not step here.
+                Stop::Step => self.signal = libc::SIGTRAP,
                 Stop::Signal(_) => {}
                 Stop::Timeout => match self.halt(UNSTEPPED) {
                     Stop::Interrupted => {
@@ -302,13 +311,17 @@ impl Tracee {
             EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
             EVENT_STOP => Stop::Frozen,
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
+            _ if signal == CALL_STOP => Stop::Call,
             _ if signal == libc::SIGTRAP && !self.is_sent_trap() => {
+                self.steps = false;
                 if std::mem::take(&mut self.pushes_flags) {
                     self.clean_pushed_flags();
                 }
                 Stop::Step
             }
             _ => {
+                // It came in place of the step.
+                self.steps = false;
                 self.signal = signal;
                 Stop::Signal(signal)
             }
@@ -403,6 +416,22 @@ impl Tracee {
     }
 }
 
+/// Becomes its tracer. A thread has one at most.
+fn seize(tid: i32, options: usize) -> Result<()> {
+    let seize = || request(libc::PTRACE_SEIZE, tid, 0, options);
+    let is_refused = |e: &Error| e.raw_os_error() == Some(libc::EPERM);
+    let seized = seize().or_else(|error| {
+        let refused = Some(error).filter(is_refused);
+        match refused.map(|_| Status::of(tid as u32).and_then(|s| s.number("TracerPid:"))) {
+            Some(Some(tracer)) if tracer != 0 => Err(error::is_held(tid, tracer)),
+            // Whoever held it has let go by now; or it is not permitted.
+            _ => seize()
+                .map_err(|e| unable_by(format!("Thread {tid} cannot be traced"), &e)),
+        }
+    });
+    seized.map(drop)
+}
+
 /// Code segment of 64-bit programs.
 const LONG_MODE: u64 = 0x33;
 /// Wait for a thread that never stopped: our end detaches it as well.
@@ -416,7 +445,7 @@ impl Drop for Tracee {
         if !self.stopped {
             // It runs, or waits in a system call: stop it once more to restore the mask. A
             // step under way must end first, however long that takes: see the module.
-            let patience = if self.stepped {
+            let patience = if self.steps {
                 Duration::MAX
             } else {
                 UNSTEPPED
@@ -431,5 +460,44 @@ impl Drop for Tracee {
         }
         self.release_signals();
         let _ = request(libc::PTRACE_DETACH, self.tid, 0, self.signal as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn one_that_another_process_traces_is_held_by_it() {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let tid = child.id() as i32;
+        let holder = helper::Helper::start("holds a thread for a test", || {
+            let _held = Tracee::stop(tid, PATIENCE);
+            while !helper::is_abandoned() {
+                std::thread::sleep(SLOW_LOOK);
+            }
+            Vec::new()
+        });
+        let holder = holder.expect("a process");
+        let tracer = || Status::of(tid as u32).and_then(|s| s.number("TracerPid:"));
+        let begin = Instant::now();
+        while tracer() == Some(0) && begin.elapsed() < PATIENCE {
+            std::thread::sleep(SLOW_LOOK);
+        }
+        let tracer = tracer().expect("it lives");
+        let refused = Tracee::stop(tid, PATIENCE).err().expect("it has a tracer");
+        holder.ask_to_end();
+        holder.result(PATIENCE).expect("it lets go");
+        assert_eq!(
+            refused.found,
+            format!("It is held by its tracer, process {tracer} (ff-step)")
+        );
+        assert!(!refused.fix.contains("yama"), "{}", refused.fix);
+        assert!(Tracee::stop(tid, PATIENCE).is_ok(), "nobody holds it now");
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
     }
 }

@@ -3,16 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::tracing::{needs_own_affinity, needs_own_mask};
+use flagfinder_linux::tracing::needs_own_affinity;
 use flagfinder_machine::decoded::is_syscall;
 use flagfinder_machine::{Interruption, Window};
 use iced_x86::{Instruction, Mnemonic};
 
 use crate::builder::{ReadMemory, WindowBuilder};
 use crate::error::Result;
+use crate::pause::Pause;
 use crate::pin::Pin;
 use crate::ptrace::{Stop, Tracee};
-use crate::{helper, popped};
+use crate::{helper, popped, queue};
 
 /// When to stop stepping.
 #[derive(Clone, Copy, Debug)]
@@ -72,17 +73,24 @@ pub enum Ended {
     Exec,
     /// Somebody stopped the process meanwhile.
     Frozen,
+    /// A step would change what the process does with SIGTRAP.
+    Trap,
 }
 
 /// What was seen, and what it cost the thread.
 pub struct Stepped {
     pub window: Window,
+    /// For how long the thread was kept from running.
     pub pause: Duration,
+    /// For how much of that this process waited for a processor.
+    pub waited: Duration,
     pub ended: Ended,
 }
 
 /// A call that takes longer than this slept.
 const CALL_ITSELF: Duration = Duration::from_micros(200);
+/// Longest wait for one step.
+const STEP: Duration = Duration::from_secs(1);
 /// Steps before `enough` is asked first; later it is asked ever more seldom.
 const FIRST_QUESTION: u32 = 1000;
 
@@ -98,21 +106,27 @@ pub fn step_thread(
     mut enough: impl FnMut(&Window) -> bool,
 ) -> Result<Stepped> {
     let begin = Instant::now();
-    let mut tracee = Tracee::seize(tid as i32, Duration::from_millis(500))?;
+    let mut pause = Pause::of(tid, Duration::from_millis(500))?;
+    pause.tracee().check_traps()?;
+    let queue = queue::Own::open();
+    let waited_before = queue.waited();
     let mut stepper = Stepper {
         builder: WindowBuilder::default(),
         asleep: Duration::ZERO,
+        queue,
+        slowest: Duration::ZERO,
         next_question: FIRST_QUESTION,
         answer_takes: Duration::ZERO,
     };
-    let ended = stepper.run(&mut tracee, limits, begin, &mut enough);
-    drop(tracee);
-    let time = begin.elapsed();
+    let ended = stepper.run(&mut pause, limits, begin, &mut enough);
+    let pause = pause.end().saturating_sub(stepper.asleep);
+    let waited = stepper.queue.waited() - waited_before;
     let mut window = stepper.builder.window;
-    window.duration = time.as_nanos() as u64;
+    window.duration = begin.elapsed().as_nanos() as u64;
     Ok(Stepped {
         window,
-        pause: time.saturating_sub(stepper.asleep),
+        pause,
+        waited,
         ended: ended?,
     })
 }
@@ -127,6 +141,9 @@ struct Stepper {
     builder: WindowBuilder,
     /// Time for which the thread slept in system calls by itself.
     asleep: Duration,
+    queue: queue::Own,
+    /// The longest that one step kept the thread.
+    slowest: Duration,
     /// Number of steps at which `enough` is asked again.
     next_question: u32,
     /// How long `enough` took the last time; it takes longer for more steps.
@@ -136,29 +153,37 @@ struct Stepper {
 impl Stepper {
     fn run(
         &mut self,
-        tracee: &mut Tracee,
+        pause: &mut Pause,
         limits: &Limits,
         begin: Instant,
         enough: &mut dyn FnMut(&Window) -> bool,
     ) -> Result<Ended> {
-        // The kernel runs an interrupted call again, within the first step.
-        let mut now = tracee.registers_before_call()?;
+        // The kernel runs an interrupted call again.
+        let mut now = pause.tracee().registers_before_call()?;
+        let mut held_before = pause.so_far();
         let mut processor = limits.processor;
         let mut pin = None;
         loop {
+            let held = pause.so_far().saturating_sub(self.asleep);
+            self.slowest = self.slowest.max(held.saturating_sub(held_before));
+            held_before = held;
+            let tracee = pause.tracee_mut();
             if let Some(number) = processor.filter(|_| pin.is_none()) {
                 pin = Pin::to(number, tracee.tid);
                 // If it was refused once, it is refused again.
                 processor = pin.is_some().then_some(number);
             }
             let spent = begin.elapsed();
-            let held = spent.saturating_sub(self.asleep);
             let time = limits.time_for(self.asleep, spent);
-            let over = spent > time || held > limits.pause;
+            // The next step may take as long as the slowest one.
+            let over = spent > time || held + self.slowest > limits.pause;
             if over || self.builder.window.len() >= limits.steps || helper::is_abandoned() {
                 return Ok(Ended::Limit);
             }
             let here = self.builder.decode(tracee, now.rip);
+            if begins_to_ignore_traps(tracee, &now, here.as_ref()) {
+                return Ok(Ended::Trap);
+            }
             if let Some((instruction, code)) = here.filter(|(it, _)| popped::takes_flags(it)) {
                 let Some(after) = popped::carry_out(tracee, &now, &instruction)? else {
                     return Ok(Ended::Limit);
@@ -168,68 +193,109 @@ impl Stepper {
                 now = after;
                 continue;
             }
-            // With a signal to deliver, the next stop is in its handler: no instruction runs.
-            let delivers = tracee.has_signal();
-            let step = here.filter(|_| !delivers);
-            if let Some((_, code)) = step {
+            if let Some((_, code)) = here {
                 self.builder.begin(tracee, &now, code);
             }
-            let is = |what: fn(&Instruction) -> bool| step.as_ref().is_some_and(|(it, _)| what(it));
+            let is = |what: fn(&Instruction) -> bool| here.as_ref().is_some_and(|(it, _)| what(it));
             let in_syscall = is(is_syscall);
-            if delivers || (in_syscall && needs_own_mask(now.rax as u32)) {
-                tracee.release_signals();
-            }
-            if in_syscall && needs_own_affinity(now.rax as u32) {
-                pin = None;
-            }
-            tracee.step(is(pushes_flags))?;
-            let called = Instant::now();
-            let stop = tracee.wait(if in_syscall {
-                limits.syscall.min(time.saturating_sub(spent))
+            let stop = if in_syscall {
+                if needs_own_affinity(now.rax as u32) {
+                    pin = None;
+                }
+                let patience = limits.syscall.min(time.saturating_sub(spent));
+                self.call(tracee, now.rax as u32, patience)?
             } else {
-                Duration::from_secs(1)
-            });
-            if in_syscall {
-                self.asleep += called.elapsed().saturating_sub(CALL_ITSELF);
-            }
+                tracee.step(is(pushes_flags))?;
+                tracee.wait(STEP)
+            };
             match stop {
-                Stop::Step => {}
+                Stop::Step | Stop::Call => {
+                    let after = tracee.registers()?;
+                    if here.is_some() {
+                        self.builder.finish(tracee, &now, &after, in_syscall);
+                    }
+                    now = after;
+                }
                 Stop::Signal(number) => {
-                    // A signal of the code itself, or one that its call let in, is delivered with
-                    // the next step.
-                    let number = number as u32;
-                    let at = self.builder.window.len();
-                    let interruption = Interruption::Signal { number };
-                    self.builder.window.interruptions.push((at, interruption));
+                    // A signal of the code itself, or one that its call let in.
+                    if let Some(ended) = self.deliver(tracee, number)? {
+                        return Ok(ended);
+                    }
+                    now = tracee.registers_before_call()?;
                 }
                 Stop::Gone => return Ok(Ended::Gone),
                 Stop::Exec => return Ok(Ended::Exec),
                 Stop::Frozen => return Ok(Ended::Frozen),
                 Stop::Timeout | Stop::Interrupted => return Ok(Ended::Blocked),
             }
-            if !tracee.holds_signals() && !tracee.has_signal() {
-                tracee.hold_signals();
-            }
-            let after = tracee.registers()?;
-            if step.is_some() && !tracee.has_signal() {
-                self.builder.finish(tracee, &now, &after, in_syscall);
-            }
-            now = after;
             // If its time is over, a thread that sleeps is asked after each sleep.
             let overtime = in_syscall && begin.elapsed() > limits.time;
             // An answer that comes only when the budget is spent is of no use: the thread waits for
             // it, too.
-            let in_time = held + 2 * self.answer_takes <= limits.pause;
+            let left = limits.pause.saturating_sub(held);
+            let in_time = 2 * self.answer_takes <= left;
             if in_time && (overtime || self.builder.window.len() >= self.next_question) {
                 self.next_question = self.next_question.max(self.builder.window.len() * 3 / 2);
                 let asked = Instant::now();
-                if enough(&self.builder.window) {
+                let (is_enough, let_go) = pause.think(left, || enough(&self.builder.window));
+                if is_enough {
                     return Ok(Ended::Enough);
                 }
+                if let_go {
+                    return Ok(Ended::Limit);
+                }
                 self.answer_takes = asked.elapsed();
+                held_before += self.answer_takes;
             }
         }
     }
+
+    /// Makes a system call, and notes for how long the thread slept in it: not while it stood
+    /// still again, and this process waited for a processor.
+    fn call(&mut self, tracee: &mut Tracee, number: u32, patience: Duration) -> Result<Stop> {
+        let (called, waited) = (Instant::now(), self.queue.waited());
+        let stop = tracee.call(number, patience)?;
+        let took = called.elapsed().saturating_sub(CALL_ITSELF);
+        if !took.is_zero() {
+            let waited = self.queue.waited().saturating_sub(waited);
+            self.asleep += took.saturating_sub(waited);
+        }
+        Ok(stop)
+    }
+
+    /// Lets the thread begin the handler of the signal that it stopped for. Why stepping ends, if
+    /// it does.
+    fn deliver(&mut self, tracee: &mut Tracee, number: i32) -> Result<Option<Ended>> {
+        let at = self.builder.window.len();
+        let interruption = Interruption::Signal {
+            number: number as u32,
+        };
+        self.builder.window.interruptions.push((at, interruption));
+        let is_put_back = number == libc::SIGTRAP && tracee.blocks_traps();
+        Ok(match tracee.deliver(STEP)? {
+            Stop::Interrupted if is_put_back => Some(Ended::Trap),
+            Stop::Interrupted => None,
+            Stop::Gone => Some(Ended::Gone),
+            Stop::Exec => Some(Ended::Exec),
+            Stop::Frozen => Some(Ended::Frozen),
+            Stop::Step | Stop::Call | Stop::Signal(_) | Stop::Timeout => Some(Ended::Blocked),
+        })
+    }
+}
+
+/// Is it about to make the call after which it may not be stepped any more?
+fn begins_to_ignore_traps(
+    tracee: &Tracee,
+    now: &libc::user_regs_struct,
+    here: Option<&(Instruction, u32)>,
+) -> bool {
+    let sets = now.rax == libc::SYS_rt_sigaction as u64 && now.rdi == libc::SIGTRAP as u64;
+    if !sets || !here.is_some_and(|(it, _)| is_syscall(it)) {
+        return false;
+    }
+    let mut handler = [0; size_of::<usize>()];
+    let is_known = tracee.read(now.rsi, &mut handler) == handler.len();
+    is_known && usize::from_le_bytes(handler) == libc::SIG_IGN
 }
 
 fn pushes_flags(instruction: &Instruction) -> bool {
