@@ -2,145 +2,204 @@
 """What `flagfinder spin` costs its patients: spin_safety.py [--help].
 
 Looks at running programs again and again, and at some it is killed in the middle. Each patient
-checks itself: a server whose clients check its answers, and a program with threads that checks its
-own results. Asserts nothing.
+checks itself: servers whose clients check their answers, programs that check their own results.
+What the kernel tells of them is compared before and after. Their work is counted in windows of
+time, with looks and without them by turns. Where there are two processors, the patient keeps to one
+and the looks begin on the others. Asserts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
+import os
 import random
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from measure import machine, median, table
-from workloads import compile_c
+from patients import PATIENTS, Patient, Start, lacks
 
 SPIN = [sys.executable, "-P", "-m", "flagfinder", "spin"]
-
-# One thread polls a flag that nobody sets, the others compute the same thing again and again.
-_PYTHON = """
-import hashlib, signal, sys, threading, time
-state = {"done": False, "wrong": 0, "rounds": 0}
-signal.signal(signal.SIGTERM, lambda *_: state.update(done=True))
-def chain():
-    text = b"x"
-    for _ in range(2000):
-        text = hashlib.sha256(text).digest()
-    return text
-right = chain()
-def compute():
-    while not state["done"]:
-        state["wrong"] += chain() != right
-        state["rounds"] += 1
-def poll():
-    while not state["done"]:
-        time.sleep(0)
-threads = [threading.Thread(target=target) for target in (poll, compute, compute)]
-for thread in threads: thread.start()
-while not state["done"]:
-    time.sleep(0.01)
-for thread in threads: thread.join()
-sys.exit(0 if state["rounds"] and not state["wrong"] else 1)
-"""
+WINDOW = 3.0  # seconds
+MOMENTS = 8  # at which the state is noted, before and after: some of it changes all the time
+GROWS = 1024  # KiB of RssShmem
+_FIELDS = ("TracerPid", "State", "SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd")
+_STATES = {"R": "goes on", "S": "goes on", "D": "goes on"}
 
 
 @dataclass
-class Patient:
-    """A process to look at; ``ends_well()`` ends it and tells whether all its results were
-    right.
-    """
+class Cost:
+    """What the looks at one patient came to."""
 
-    pid: int
-    ends_well: Callable[[], bool]
+    seconds: list[float] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
+    flags: int = 0
+    killed: int = 0
+    ratios: list[float] = field(default_factory=list)
+    grown: int = 0
+    changed: list[str] = field(default_factory=list)
+    well: bool = False
+
+    def row(self, name: str) -> dict[str, object]:
+        """As in bench/results/spin.json."""
+        row: dict[str, object] = {
+            "patient": name,
+            "looks": len(self.seconds),
+            "killed": self.killed,
+            "flags": self.flags,
+            "unharmed": "yes" if self.well and not self.changed else "NO",
+        }
+        if self.seconds:
+            row |= {
+                "median s": _short(median(self.seconds)),
+                "greatest s": _short(max(self.seconds)),
+            }
+        if self.pauses:
+            row |= {
+                "ms paused": _short(median(self.pauses)),
+                "greatest ms": _short(max(self.pauses)),
+            }
+        if self.ratios:
+            row |= {
+                "throughput": round(median(self.ratios), 3),
+                "throughput, from": round(min(self.ratios), 3),
+                "throughput, to": round(max(self.ratios), 3),
+            }
+        row["RssShmem grew, KiB"] = self.grown
+        if self.changed:
+            row["changed"] = "; ".join(self.changed)
+        return row
 
 
-@contextlib.contextmanager
-def _program(command: list[str]) -> Iterator[Patient]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def ends_well() -> bool:
-        process.terminate()
-        return process.wait(timeout=60) == 0
-
-    try:
-        time.sleep(1)
-        yield Patient(process.pid, ends_well)
-    finally:
-        process.kill()
-        process.wait()
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
-def _spinner(scratch: Path) -> contextlib.AbstractContextManager[Patient]:
-    return _program([str(compile_c("patient", scratch))])
+def _fields(path: Path) -> dict[str, str]:
+    lines = (line.split(":\t", 1) for line in path.read_text().splitlines())
+    return {line[0]: line[1].strip() for line in lines if len(line) == 2}
 
 
-def _python(_scratch: Path) -> contextlib.AbstractContextManager[Patient]:
-    return _program(["/usr/bin/python3", "-c", _PYTHON])
+def _moment(pid: int) -> Iterator[tuple[str, str]]:
+    """What the kernel tells of a process: names and values."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    yield "threads", str(len(tasks))
+    yield "descriptors", str(len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 (only how many)
+    yield "mappings", str(len(Path(f"/proc/{pid}/maps").read_bytes().splitlines()))
+    for task in tasks:
+        told = _fields(task / "status")
+        for name in _FIELDS:
+            value = told[name]
+            if name == "State":
+                value = _STATES.get(value[0], value)
+            yield f"{name} of thread {task.name}", value
 
 
-@contextlib.contextmanager
-def _redis(scratch: Path) -> Iterator[Patient]:
-    """A redis under load, with one client that knows each answer."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    words = ["redis-server", "--port", str(port), "--save", "", "--dir", str(scratch)]
-    server = subprocess.Popen(words, **quiet)
-    time.sleep(1)
-    load = subprocess.Popen(
-        ["redis-benchmark", "-p", str(port), "-l", "-q", "-t", "set,get", "-c", "8"], **quiet
-    )
-    over, right = threading.Event(), [0]
+def _state(patient: Patient) -> dict[str, set[str]]:
+    """All values that were seen at a few moments."""
+    seen: defaultdict[str, set[str]] = defaultdict(set)
+    for _ in range(MOMENTS):
+        for name, value in _moment(patient.pid):
+            seen[name].add(value)
+        time.sleep(0.1)
+    seen["handlers"].add(patient.handlers().hex())
+    return seen
 
-    def client() -> None:
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            answers = connection.makefile("rb")
-            while not over.is_set():
-                connection.sendall(b"INCR count\r\n")
-                if answers.readline() != b":%d\r\n" % (right[0] + 1):
+
+def _changes(before: dict[str, set[str]], after: dict[str, set[str]]) -> list[str]:
+    """What has no value any more that it had before."""
+    changes = []
+    for name in before.keys() | after.keys():
+        old, new = before.get(name, set()), after.get(name, set())
+        if not old & new:
+            changes.append(f"{name}: {', '.join(sorted(old))} became {', '.join(sorted(new))}")
+    return sorted(changes)
+
+
+def _shared(pid: int) -> int:
+    return int(_fields(Path(f"/proc/{pid}/status"))["RssShmem"].split()[0])
+
+
+def _rate(patient: Patient, meanwhile: Callable[[], None]) -> float:
+    """Work in a second while something is done."""
+    begin, before = time.monotonic(), patient.work()
+    meanwhile()
+    return (patient.work() - before) / (time.monotonic() - begin)
+
+
+def _apart(pid: int) -> None:
+    """The patient on one processor, this process and its looks on the others."""
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) > 1:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), processors[:1])
+        os.sched_setaffinity(0, processors[1:])
+
+
+def _look(patient: Patient, cost: Cost) -> bool:
+    begin = time.monotonic()
+    ran = subprocess.run([*SPIN, "--json", str(patient.pid)], capture_output=True, text=True)
+    cost.seconds.append(time.monotonic() - begin)
+    if ran.returncode not in (0, 1):
+        print(ran.stderr, file=sys.stderr)
+        cost.changed.append(f"a look ended with {ran.returncode}")
+        return False
+    threads = json.loads(ran.stdout)["threads"]
+    cost.pauses += [thread["pause_ms"] for thread in threads if thread["steps"]]
+    cost.flags += any(thread["flags"] for thread in threads)
+    return True
+
+
+def _kill(patient: Patient, cost: Cost) -> None:
+    words = [*SPIN, *random.choice(([], ["--in-place"])), str(patient.pid)]
+    command = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.3 + random.random() * 0.6)
+    command.kill()
+    command.wait()
+    cost.killed += 1
+
+
+def measured(start: Start, rounds: int, kills: int) -> Cost:
+    """Looks so often at one patient, and kills so many further looks."""
+    cost = Cost()
+    processors = os.sched_getaffinity(0)
+    with (
+        tempfile.TemporaryDirectory(prefix="ff-bench-") as directory,
+        start(Path(directory)) as patient,
+    ):
+        _apart(patient.pid)
+        before, shared = _state(patient), _shared(patient.pid)
+
+        def looks() -> None:
+            until = time.monotonic() + WINDOW
+            while time.monotonic() < until and len(cost.seconds) < rounds:
+                if not _look(patient, cost):
                     return
-                right[0] += 1
 
-    checker = threading.Thread(target=client)
-    checker.start()
-
-    def ends_well() -> bool:
-        counted = right[0]
-        time.sleep(0.5)
-        goes_on = right[0] > counted and server.poll() is None
-        over.set()
-        checker.join(timeout=10)
-        return goes_on
-
-    try:
-        yield Patient(server.pid, ends_well)
-    finally:
-        over.set()
-        for process in (load, server):
-            process.kill()
-            process.wait()
-
-
-Start = Callable[[Path], contextlib.AbstractContextManager[Patient]]
-PATIENTS: dict[str, Start] = {
-    "C, signals, flags saved": _spinner,
-    "Python, 3 threads": _python,
-    "redis under load": _redis,
-}
-NEEDS: dict[Start, str] = {_redis: "redis-server"}
+        while len(cost.seconds) < rounds and not cost.changed:
+            order: list[Callable[[], None]] = [looks, lambda: time.sleep(WINDOW)]
+            backwards = len(cost.ratios) % 2 == 1
+            rates = [_rate(patient, each) for each in (order[::-1] if backwards else order)]
+            with_looks, without = rates[::-1] if backwards else rates
+            if without:
+                cost.ratios.append(with_looks / without)
+        for _ in range(kills):
+            _kill(patient, cost)
+        time.sleep(3)  # until the helpers have let go
+        cost.changed += _changes(before, _state(patient))
+        cost.grown = _shared(patient.pid) - shared
+        if cost.grown > GROWS:
+            cost.changed.append(f"RssShmem grew by {cost.grown} KiB")
+        cost.well = patient.ends_well()
+    os.sched_setaffinity(0, processors)
+    return cost
 
 
 def main() -> int:
@@ -152,65 +211,33 @@ def main() -> int:
     parser.add_argument(
         "--kills", type=int, default=50, help="looks that are killed midway (default 50)"
     )
+    parser.add_argument(
+        "--patients",
+        default="",
+        metavar="WORDS",
+        help=f"only those whose names have one of these, parted by commas: {'; '.join(PATIENTS)}",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print rows for bench/results/spin.json instead"
+    )
     options = parser.parse_args()
-    print(f"{machine()}\n")
-    patients = {
-        name: start for name, start in PATIENTS.items() if shutil.which(NEEDS.get(start, "true"))
-    }
-    for name in PATIENTS.keys() - patients.keys():
-        print(f"{name}: left out, {NEEDS[PATIENTS[name]]} is not installed", file=sys.stderr)
+    wanted = options.patients.split(",")
     rows = []
-    with tempfile.TemporaryDirectory(prefix="ff-bench-") as directory:
-        for name, start in patients.items():
-            with start(Path(directory)) as patient:
-                seconds, pauses, flags = [], [], 0
-                for _ in range(options.rounds):
-                    begin = time.monotonic()
-                    ran = subprocess.run(
-                        [*SPIN, "--json", str(patient.pid)], capture_output=True, text=True
-                    )
-                    seconds.append(time.monotonic() - begin)
-                    if ran.returncode not in (0, 1):
-                        print(ran.stderr, file=sys.stderr)
-                        break
-                    threads = json.loads(ran.stdout)["threads"]
-                    pauses += [thread["pause_ms"] for thread in threads if thread["steps"]]
-                    flags += any(thread["flags"] for thread in threads)
-                for _ in range(options.kills):
-                    command = subprocess.Popen(
-                        [*SPIN, str(patient.pid)],
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    )
-                    time.sleep(0.3 + random.random() * 0.6)
-                    command.kill()
-                    command.wait()
-                time.sleep(3)  # until the helpers have let go
-                traced = any(
-                    "TracerPid:\t0" not in path.read_text() for path in _statuses(patient.pid)
-                )
-                well = patient.ends_well() and not traced
-                times = (median(seconds), max(seconds), median(pauses), max(pauses))
-                counts = (len(seconds), options.kills, flags, "yes" if well else "NO")
-                rows.append([name, *map(str, counts), *(f"{value:.3g}" for value in times)])
-                print(*rows[-1], sep=", ", file=sys.stderr)
-    heads = [
-        "patient",
-        "looks",
-        "killed",
-        "flags",
-        "all right",
-        "seconds",
-        "greatest",
-        "ms paused",
-        "greatest",
-    ]
-    print(table(heads, rows))
+    for name, start in PATIENTS.items():
+        if not any(word in name for word in wanted):
+            continue
+        if lack := lacks(start):
+            print(f"{name}: left out, {lack}", file=sys.stderr)
+            continue
+        rows.append(measured(start, options.rounds, options.kills).row(name))
+        print(json.dumps(rows[-1]), file=sys.stderr)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    print(f"{machine()}\n")
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    print(table(heads, [[str(row.get(head, "")) for head in heads] for row in rows]))
     return 0
-
-
-def _statuses(pid: int) -> list[Path]:
-    return list(Path(f"/proc/{pid}/task").glob("*/status"))
 
 
 if __name__ == "__main__":
