@@ -47,6 +47,8 @@ def _attach(
     except ff_process.NotAttached as error:
         raise ff_trap.Refused(f"lldb can't attach: {error}") from error
     try:
+        if loses := ff_process.loses_traps(wanted["pid"]):
+            raise ff_trap.Refused(f"lldb can't watch process {wanted['pid']}: {loses}")
         words = [(word["address"], word["size"], word["reads"]) for word in wanted["words"]]
         return process, ff_trap.Traps(process, words)
     except BaseException:

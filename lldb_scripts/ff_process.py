@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, BinaryIO
 
 import lldb
@@ -35,6 +36,9 @@ SETTINGS = (
     # Nothing needs to know about libraries' code: no breakpoints of the debugger's own in them.
     "plugin.jit-loader.gdb.enable off",
 )
+
+
+TRAP = 1 << 4  # SIGTRAP in a mask of /proc
 
 
 class NotAttached(Exception):
@@ -75,3 +79,39 @@ def _pass_signals(process: lldb.SBProcess) -> None:
             signals.SetShouldStop(number, False)
             signals.SetShouldNotify(number, False)
             signals.SetShouldSuppress(number, False)
+
+
+def loses_traps(pid: int, stepped: int | None = None) -> str | None:
+    """Why a trap of the debugger would change what the process does with SIGTRAP; None: it would
+    not.
+
+    The kernel forces SIGTRAP on a thread that steps, or meets a breakpoint or a watchpoint. Where
+    the thread blocks it, or the process ignores it, that puts the default action in the place of
+    the program's own, and takes it out of the mask (core/step/src/signals.rs).
+    """
+    whole = _masks(Path(f"/proc/{pid}"))
+    if whole.get("SigIgn", 0) & TRAP:
+        return "it ignores SIGTRAP, which a debugger's traps would make it forget"
+    handles = whole.get("SigCgt", 0) & TRAP
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        blocks = _masks(task).get("SigBlk", 0) & TRAP
+        if blocks and (handles or task.name == str(stepped)):
+            loses = "the handler" if handles else "that"
+            return f"thread {task.name} blocks SIGTRAP, and a debugger's traps would end {loses}"
+    return None
+
+
+def handles_traps(pid: int) -> bool:
+    """Whether it has a handler of SIGTRAP."""
+    return bool(_masks(Path(f"/proc/{pid}")).get("SigCgt", 0) & TRAP)
+
+
+def _masks(folder: Path) -> dict[str, int]:
+    try:
+        lines = (folder / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    fields = (line.partition(":\t") for line in lines if line.startswith("Sig"))
+    return {
+        name: int(value, 16) for name, _, value in fields if name in ("SigIgn", "SigCgt", "SigBlk")
+    }

@@ -131,6 +131,8 @@ def _record(process: lldb.SBProcess, wanted: dict[str, Any], other: _Other) -> s
         if wanted["from"]
         else _chosen(process, wanted["thread"])
     )
+    if loses := ff_process.loses_traps(process.GetProcessID(), thread.GetThreadID()):
+        raise ff_start.Refused("traps", loses)
     process.SetSelectedThread(thread)
     other.ask(do="begin", **ff_start.facts(process, thread))
     return ff_step.Stepper(process, thread, other, other.gone.is_set).run(wanted["steps"])

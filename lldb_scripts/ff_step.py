@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import ff_heap
 import ff_walk
 import lldb
-from ff_process import ENDED, REGISTERS
+from ff_process import ENDED, REGISTERS, TRAP, handles_traps
 
 PLAIN, SYSCALL, PUSHES_FLAGS, POPS_FLAGS, CALL, RETURN, JUMP, REPEATED = range(8)
 NOT_IN_PASSING = (PUSHES_FLAGS, REPEATED)  # the step may not be all
@@ -48,14 +48,16 @@ JUMPERS = (
 
 
 POPFQ, IRETQ = b"\x9d", b"\x48\xcf"
-TRAP = 1 << 8
+TRAP_FLAG = 1 << 8
+SIGACTION, SIGPROCMASK = 13, 14
+SIGTRAP, SIG_IGN, SIG_UNBLOCK = 5, 1, 1
 # CF, PF, AF, ZF, SF, TF, DF, OF, AC; NT, ID.
 SETTABLE, OUT_OF_REACH = 0x40DD5, 0x204000
 
 
 class Ended(Exception):
-    """No more steps; why: ``target-ended``, ``thread-ended``, ``left``, ``limit``, ``flags`` or
-    ``interrupted``.
+    """No more steps; why: ``target-ended``, ``thread-ended``, ``left``, ``limit``, ``flags``,
+    ``traps`` or ``interrupted``.
     """
 
 
@@ -137,6 +139,8 @@ class Stepper:
 
     def _come_to(self, plan: tuple[Any, ...], pc: int, frame: lldb.SBFrame) -> int:
         """Reads what a step needs. Returns how to make it."""
+        if plan[0] == SYSCALL:
+            self._check_traps(frame)
         self.steps += 1
         self._plan, self._pc = plan, pc
         self._operands_there = self._operands(frame, plan[1]) if plan[1] else ((), 0)
@@ -144,6 +148,19 @@ class Stepper:
             self._registers_are(frame)
             return ff_walk.WITH_OTHERS
         return ff_walk.ALONE
+
+    def _check_traps(self, frame: lldb.SBFrame) -> None:
+        """Ends before a call behind which a step would lose what the program does with SIGTRAP: see
+        ``ff_process.loses_traps``.
+        """
+        call, how, given = (
+            frame.FindRegister(name).GetValueAsUnsigned() for name in ("rax", "rdi", "rsi")
+        )
+        word = int.from_bytes(self._read_fast(given, 8), "little") if given else 0
+        ignores = call == SIGACTION and how == SIGTRAP and word == SIG_IGN
+        blocks = call == SIGPROCMASK and how != SIG_UNBLOCK and word & TRAP
+        if ignores or (blocks and handles_traps(self._process.GetProcessID())):
+            raise Ended("traps")
 
     def _pass(self, frame: lldb.SBFrame) -> int:
         """Behind a step that went where it should, when the next one needs nothing else: takes it,
@@ -217,7 +234,7 @@ class Stepper:
     def _clean_pushed_flags(self, sp: int) -> None:
         """Takes the trap flag out: popped after we are gone it would kill the program."""
         (flags,) = struct.unpack("<Q", self._read(sp, 8))
-        self._process.WriteMemory(sp, struct.pack("<Q", flags & ~TRAP), lldb.SBError())
+        self._process.WriteMemory(sp, struct.pack("<Q", flags & ~TRAP_FLAG), lldb.SBError())
 
     def _pause(self) -> None:
         self._flush()

@@ -38,6 +38,8 @@ _ENDINGS = {
     "thread-ended": "it ends with the thread",
     "flags": "it ends before an instruction that sets flags which no debugger can set, and that "
     "must not be stepped",
+    "traps": "it ends before a call after which a debugger's traps would change what the program "
+    "does with SIGTRAP",
 }
 
 

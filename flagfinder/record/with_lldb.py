@@ -260,6 +260,14 @@ def _refusal(kind: str, found: str, pid: int, options: StepOptions) -> Flagfinde
             return UsageError(
                 "The thread can't be recorded", found, f"See `ls /proc/{pid}/task`.", _STILL_WORKS
             )
+        case "traps":
+            return TargetError(
+                f"Process {pid} can't be recorded under lldb",
+                found,
+                "Record it from its start: `flagfinder record -o FILE -- PROGRAM`. `flagfinder "
+                "spin` looks at a copy of the thread.",
+                _STILL_WORKS,
+            )
     tracer = _tracer_of(pid)
     if tracer:
         found = f"process {tracer} traces it already ({found})"

@@ -13,7 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ROOT, assert_consistent, compiled, flagfinder, kill_session, live_or_skip
+from harness import (
+    ROOT,
+    assert_consistent,
+    compiled,
+    flagfinder,
+    kill_session,
+    live_or_skip,
+    started,
+)
+from signal_state import states
 from sizes import SOAK, rounds
 
 from flagfinder.shared.lldb_helper import find_lldb
@@ -119,3 +128,50 @@ def test_rounds_leave_no_trace(patient: Patient, part: int, tmp_path: Path) -> N
         patient.gets_on()
         assert patient.state() == before, "something is left in the program"
     patient.end()
+
+
+@pytest.mark.parametrize("kind", ["blocks", "ignores"])
+def test_a_program_that_would_lose_its_handler_is_not_recorded(kind: str, tmp_path: Path) -> None:
+    if find_lldb() is None:
+        live_or_skip("there is no lldb")
+    program = compiled(tmp_path / "traps", PROGRAMS / "traps.c")
+    with started(
+        [program, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as patient:
+        assert patient.stdin is not None and patient.stdout is not None
+        assert patient.stdout.readline() == "ready\n"
+
+        def state() -> tuple[object, str]:
+            assert patient.stdin is not None and patient.stdout is not None
+            patient.stdin.write("state\n")
+            return states(patient.pid), patient.stdout.readline()
+
+        before = state()
+        words = ["record", "--tracer", "lldb", "-o", tmp_path / "x.trace", "--max-steps", "50"]
+        ran = flagfinder(*words, "--pid", patient.pid, timeout=120)
+        assert ran.returncode != 0 and f"{kind} SIGTRAP" in ran.stderr, ran.stderr
+        assert "fix:" in ran.stderr and state() == before
+        patient.stdin.write("end\n")
+        assert patient.stdout.readline().startswith("0 0 ")
+
+
+def test_recording_ends_before_its_thread_blocks_it(tmp_path: Path) -> None:
+    if find_lldb() is None:
+        live_or_skip("there is no lldb")
+    program = compiled(tmp_path / "traps", PROGRAMS / "traps.c")
+    with started(
+        [program, "sets", "open"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as patient:
+        assert patient.stdin is not None and patient.stdout is not None
+        assert patient.stdout.readline() == "ready\n"
+        words = ["record", "--tracer", "lldb", "-o", tmp_path / "x.trace", "--max-steps", "5000"]
+        worker = max(int(task.name) for task in Path(f"/proc/{patient.pid}/task").iterdir())
+        flagfinder(*words, "--pid", patient.pid, "--thread", worker, timeout=120)
+        patient.stdin.write("state\n")
+        assert " 5:" in f" {patient.stdout.readline()}", "the handler is gone"
+        patient.stdin.write("end\n")
+        assert patient.stdout.readline().startswith("0 0 ")
