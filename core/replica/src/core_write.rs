@@ -23,6 +23,7 @@ use object::{LittleEndian, U16, U32, U64};
 use crate::child::extended;
 use crate::core_layout::{self as layout, Named};
 use crate::live::identity;
+use crate::shared_memory::{Content, SharedMemory};
 use crate::source::{Identity, PAGE};
 use crate::stretches::{stretches, Stretch};
 
@@ -57,7 +58,13 @@ pub fn write_core(pid: u32, file: &mut File) -> Result<Vec<String>> {
     let pagemap = Pagemap::open(pid).map_err(failed)?;
     let stretches = stretches(pid).map_err(failed)?;
     let noted = noted(pid, &held, &named, &stretches).map_err(failed)?;
-    let from = Process { memory, pagemap };
+    let maps = proc::text_of(pid, "maps").map_err(failed)?;
+    let shared = SharedMemory::of(pid, &maps);
+    let from = Process {
+        memory,
+        pagemap,
+        shared,
+    };
     from.write(file, &stretches, &noted).map_err(failed)?;
     Ok(notes)
 }
@@ -183,6 +190,7 @@ fn note(into: &mut Vec<u8>, owner: &[u8], kind: u32, content: &[u8]) {
 struct Process {
     memory: File,
     pagemap: Pagemap,
+    shared: SharedMemory,
 }
 
 impl Process {
@@ -230,9 +238,10 @@ impl Process {
             let block = &mut block[..wanted];
             let address = stretch.start + done;
             file.seek(SeekFrom::Start(at + done))?;
-            match stretch.is_anonymous {
-                true => self.touched(address, block, file)?,
-                false => {
+            match (stretch.is_anonymous, self.shared.holds(address)) {
+                (true, _) => self.touched(address, block, file)?,
+                (false, true) => self.untouched(address, block, file)?,
+                (false, false) => {
                     self.read(address, block);
                     file.write_all(block)?;
                 }
@@ -251,6 +260,25 @@ impl Process {
             self.read(from, part);
             file.seek(SeekFrom::Start(begin + from - address))?;
             file.write_all(part)?;
+        }
+        Ok(())
+    }
+
+    /// Of shared memory all pages, but those that the process does not have come from its file. What
+    /// is zero is left a hole, and so is what nobody can tell.
+    fn untouched(&self, address: u64, block: &mut [u8], file: &mut File) -> std::io::Result<()> {
+        let begin = file.stream_position()?;
+        for (number, page) in block.chunks_mut(PAGE as usize).enumerate() {
+            let at = number as u64 * PAGE;
+            match self.shared.read(address + at, page) {
+                Content::There => self.read(address + at, page),
+                Content::Read => {}
+                Content::Unknown => continue,
+            }
+            if page.iter().any(|byte| *byte != 0) {
+                file.seek(SeekFrom::Start(begin + at))?;
+                file.write_all(page)?;
+            }
         }
         Ok(())
     }

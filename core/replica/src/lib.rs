@@ -40,6 +40,7 @@ mod pages;
 mod program;
 mod replica;
 mod rounds;
+mod shared_memory;
 mod software;
 mod source;
 mod stretches;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! A live process as a source.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Error, ErrorKind};
@@ -15,6 +16,7 @@ use flagfinder_step::{unable_by, Pause};
 
 use crate::child::extended;
 use crate::descriptors::Descriptors;
+use crate::shared_memory::{Content, SharedMemory};
 use crate::source::{Identity, Page, Region, Source, ThreadState, PAGE};
 
 /// Pages of the stack that are read while the thread stands still: the frames that it returns to
@@ -62,6 +64,9 @@ pub struct Captured {
 pub struct Live {
     pid: u32,
     memory: File,
+    shared: SharedMemory,
+    /// A page that was asked for, and that can't be read without giving the process one.
+    unread: Cell<Option<u64>>,
     regions: Vec<Region>,
     /// Where the kernel's own code for programs lies.
     vdso: Option<Region>,
@@ -77,11 +82,14 @@ impl Live {
         let refused = |e: Error| unable_by(format!("Process {pid} can't be copied"), &e);
         let memory = File::open(proc::path(pid, "mem")).map_err(refused)?;
         let maps = proc::text_of(pid, "maps").map_err(refused)?;
+        let shared = SharedMemory::of(pid, &maps);
         let maps = Maps::parse(&maps);
         let vdso = maps.all().iter().find(|mapping| mapping.path == "[vdso]");
         Ok(Live {
             pid,
             memory,
+            shared,
+            unread: Cell::new(None),
             regions: maps.all().iter().filter_map(region).collect(),
             vdso: vdso.and_then(region),
             descriptors: Descriptors::open(pid).ok(),
@@ -95,7 +103,28 @@ impl Live {
 
     /// Its memory as it is now; false where it can't be read.
     pub(crate) fn bytes(&self, address: u64, buffer: &mut [u8]) -> bool {
-        self.memory.read_exact_at(buffer, address).is_ok()
+        let mut page = [0; PAGE as usize];
+        let first = address & !(PAGE - 1);
+        let end = address.saturating_add(buffer.len() as u64);
+        (first..end).step_by(PAGE as usize).all(|at| {
+            let from = at.max(address);
+            let to = end.min(at.saturating_add(PAGE));
+            let part = &mut buffer[(from - address) as usize..(to - address) as usize];
+            match self.shared.read(at, &mut page) {
+                Content::There => self.memory.read_exact_at(part, from).is_ok(),
+                Content::Read => {
+                    part.copy_from_slice(&page[(from - at) as usize..(to - at) as usize]);
+                    true
+                }
+                Content::Unknown => false,
+            }
+        })
+    }
+
+    /// A page of shared memory that a copy asked for, which its process has not touched, and which
+    /// could not be read in another way than to give it that page.
+    pub fn unread(&self) -> Option<u64> {
+        self.unread.get()
     }
 
     /// The registers and the top of the stack of one thread, and for how long it stood still.
@@ -203,14 +232,24 @@ impl Live {
             iov_base: without_provenance_mut(base),
             iov_len: PAGE as usize,
         };
-        let remote: Vec<_> = addresses.iter().map(|at| vector(*at as usize)).collect();
-        let local: Vec<_> = pages
-            .iter_mut()
-            .map(|page| vector(page.as_mut_ptr().expose_provenance()))
+        let (mut whole, mut there) = (vec![false; addresses.len()], Vec::new());
+        for (number, (address, page)) in addresses.iter().zip(pages.iter_mut()).enumerate() {
+            match self.shared.read(*address, &mut page[..]) {
+                Content::There => there.push(number),
+                Content::Read => whole[number] = true,
+                Content::Unknown => {}
+            }
+        }
+        let remote: Vec<_> = there
+            .iter()
+            .map(|at| vector(addresses[*at] as usize))
             .collect();
-        let mut whole = Vec::with_capacity(addresses.len());
-        while whole.len() < remote.len() {
-            let first = whole.len();
+        let local: Vec<_> = there
+            .iter()
+            .map(|at| vector(pages[*at].as_mut_ptr().expose_provenance()))
+            .collect();
+        let mut first = 0;
+        while first < remote.len() {
             let count = (remote.len() - first).min(AT_ONCE);
             // SAFETY: the local vectors are our pages; the remote ones are checked by the kernel.
             let read = unsafe {
@@ -224,11 +263,15 @@ impl Live {
                 )
             };
             let read = usize::try_from(read).unwrap_or(0) / PAGE as usize;
-            whole.resize(first + read, true);
+            for number in &there[first..first + read] {
+                whole[*number] = true;
+            }
+            first += read;
             if read < count {
                 // The call ends at a page that it can't read; debuggers may read it all the same.
-                let at = whole.len();
-                whole.push(self.read_page(addresses[at], &mut pages[at]));
+                let at = there[first];
+                whole[at] = self.read_page(addresses[at], &mut pages[at]);
+                first += 1;
             }
         }
         whole
@@ -245,7 +288,14 @@ impl Source for Live {
     }
 
     fn read_page(&self, address: u64, page: &mut [u8; PAGE as usize]) -> bool {
-        self.memory.read_exact_at(page, address).is_ok()
+        match self.shared.read(address, page) {
+            Content::There => self.memory.read_exact_at(page, address).is_ok(),
+            Content::Read => true,
+            Content::Unknown => {
+                self.unread.set(Some(address));
+                false
+            }
+        }
     }
 
     fn descriptors(&self) -> Option<&Descriptors> {
