@@ -5,6 +5,7 @@ hang on it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ from signal_state import is_traced, states
 from sizes import rounds
 
 import flagfinder as api
+from flagfinder import _core
 
 ROUNDS = rounds(usual=4, bar=200)
 KILLS = rounds(usual=3, bar=50)
@@ -256,12 +258,60 @@ def test_a_program_that_looks_at_its_processors_sees_its_own(tmp_path: Path) -> 
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("verb", ["spin", "why", "core"])
+def test_shared_memory_that_nobody_touched_stays_so(verb: str, tmp_path: Path) -> None:
+    built = compiled(tmp_path / "sparse", Path(__file__).with_name("programs") / "sparse.c")
+    with started([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None and program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+
+        def beyond_its_own() -> int:
+            """KiB of shared memory that it has, beyond what it looked at itself."""
+            assert program.stdin is not None and program.stdout is not None
+            program.stdin.write("\n")
+            program.stdin.flush()
+            looked = int(program.stdout.readline())
+            lines = Path(f"/proc/{program.pid}/status").read_text().splitlines()
+            resident = next(line.split()[1] for line in lines if line.startswith("RssShmem:"))
+            return int(resident) - 4 * looked
+
+        before = beyond_its_own()
+        for _ in range(2):
+            if verb == "core":
+                _core.write_core(program.pid, str(tmp_path / "core"))
+                continue
+            ran = flagfinder(verb, program.pid, timeout=120)
+            assert ran.returncode in (0, 1), ran.stderr
+        assert beyond_its_own() - before < 1024, "a look made pages of it"
+
+
+@pytest.mark.live
+def test_a_stop_is_no_longer_than_allowed_or_the_report_tells_why(patient: Patient) -> None:
+    """However busy the processors are."""
+    budget = 0.2
+    with contextlib.ExitStack() as load:
+        for _ in range(6 * len(os.sched_getaffinity(0))):
+            load.enter_context(started(["sh", "-c", "while :; do :; done"]))
+        for _ in range(ROUNDS):
+            report = api.spin(patient.process.pid, budget=budget, in_place=True)
+            for thread in report.threads:
+                told = any(
+                    note.startswith(f"thread {thread.tid} stood still") for note in report.notes
+                )
+                assert thread.pause_ms <= budget * 1000 or told, report.raw
+    patient.end()
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("options", [[], ["--in-place"]], ids=["copies", "in-place"])
 def test_kill_of_the_command_in_the_middle_does_no_harm(
     patient: Patient, options: list[str]
 ) -> None:
     before, in_the_middle = patient.states(), 0
-    for _ in range(KILLS):
+    # Where others take the processors, a thread may be let go before the kill comes.
+    for kill in range(KILLS if not options else 10 * KILLS):
+        if kill >= KILLS and in_the_middle:
+            break
         command = subprocess.Popen(
             [*FLAGFINDER, "spin", *options, str(patient.process.pid)],
             stdout=subprocess.DEVNULL,

@@ -195,10 +195,13 @@ def _send(patient: Patient, to_thread: bool) -> None:
         os.kill(patient.pid, signal.SIGTRAP)
 
 
-@pytest.mark.parametrize("patient", ["blocks"], indirect=True)
+@pytest.mark.parametrize("patient", ["computes"], indirect=True)
 def test_a_kill_in_the_middle_leaves_it(patient: Patient) -> None:
     before, in_the_middle = patient.state(), 0
-    for _ in range(LOOKS):
+    # Where others take the processors, a thread may be let go before the kill comes.
+    for kill in range(5 * LOOKS):
+        if kill >= LOOKS and in_the_middle:
+            break
         command = subprocess.Popen(
             [*FLAGFINDER, "spin", "--in-place", str(patient.pid)],
             stdout=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ use flagfinder_failure::{Failure, DENIED};
 use flagfinder_flags::{find_in_live_window, find_in_tasks, has_flag, Facts, Report, ThreadName};
 use flagfinder_machine::Window;
 use flagfinder_replica::{go_round, Halt, Replica};
-use flagfinder_step::{step_thread, Ended, Limits};
+use flagfinder_step::{step_thread, Ended, Limits, Stepped};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{refused, Memory, NamedMemory};
@@ -37,6 +37,8 @@ pub struct Finding {
     pub held: Vec<u64>,
     pub steps: u64,
     pub pause_ms: f64,
+    /// Why it stood still for longer than it was to; empty: it did not.
+    pub late: String,
     pub ended: String,
     pub via: Via,
     pub via_reason: String,
@@ -81,6 +83,7 @@ impl Finding {
             held: Vec::new(),
             steps: 0,
             pause_ms: 0.0,
+            late: String::new(),
             ended: String::new(),
             via,
             via_reason: String::new(),
@@ -196,6 +199,23 @@ pub fn is_long_enough(window: &Window, waited: Duration, time: Duration) -> bool
     seen(window).is_some_and(|seen| is_enough(&seen, window.len(), waited, time))
 }
 
+/// Why a thread was held for longer than it was to be; empty: it was not.
+fn late(stepped: &Stepped, limits: &Limits) -> String {
+    let beyond = stepped.pause.saturating_sub(limits.pause);
+    if beyond.is_zero() {
+        return String::new();
+    }
+    let why = match stepped.waited >= beyond / 2 {
+        true => format!(
+            "flagfinder waited for a processor for {:.0} ms of them",
+            milliseconds(stepped.waited.min(stepped.pause))
+        ),
+        false => "a single step of it took so long".into(),
+    };
+    let [held, allowed] = [stepped.pause, limits.pause].map(milliseconds);
+    format!("stood still for {held:.0} ms, where {allowed:.0} ms are allowed: {why}")
+}
+
 /// In ms, rounded to a hundredth.
 pub fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e5).round() / 100.0
@@ -221,12 +241,14 @@ pub fn look(
     };
     let report = find_in_live_window(&stepped.window, names, ThreadName { tid, name }, &live);
     let steps = u64::from(stepped.window.len());
+    let late = late(&stepped, limits);
     let is_part = !has_flag(&report) && switches(&stepped.window);
     Ok(Finding {
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
         pause_ms: milliseconds(stepped.pause),
+        late,
         ended: match stepped.ended {
             Ended::Enough | Ended::Limit => String::new(),
             Ended::Blocked => "a system call did not return meanwhile".into(),
@@ -301,6 +323,25 @@ mod tests {
     use flagfinder_step::unable;
 
     use super::*;
+
+    #[test]
+    fn a_stop_that_was_too_long_is_told_with_its_cause() {
+        let limits = Limits::default();
+        let after = |milliseconds: u64, waited: u64| {
+            let stepped = Stepped {
+                window: Window::default(),
+                pause: Duration::from_millis(milliseconds),
+                waited: Duration::from_millis(waited),
+                ended: Ended::Limit,
+            };
+            late(&stepped, &limits)
+        };
+        assert_eq!(after(800, 500), "");
+        let told = "stood still for 1000 ms, where 800 ms are allowed: ";
+        let waited = "flagfinder waited for a processor for 190 ms of them";
+        assert_eq!(after(1000, 190), format!("{told}{waited}"));
+        assert!(after(1000, 10).ends_with("a single step of it took so long"));
+    }
 
     #[test]
     fn a_window_comes_behind_its_finding() {

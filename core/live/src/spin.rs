@@ -155,6 +155,9 @@ pub fn spin(
         if let Some((activity, way)) = choice.get(*tid) {
             let thread = stepped(activity, way, finding, &mut describer);
             report.threads.push(thread);
+            if !finding.late.is_empty() {
+                report.notes.push(format!("thread {tid} {}", finding.late));
+            }
         }
     }
     let others = others(&report.threads, &all);

@@ -63,7 +63,12 @@ pub(crate) fn tick() {
         }
         let signal = SIGNAL.load(Ordering::Relaxed) as usize;
         let signal = without_provenance_mut::<libc::c_void>(signal);
-        libc::ptrace(libc::PTRACE_DETACH, tid, without_provenance_mut::<libc::c_void>(0), signal);
+        libc::ptrace(
+            libc::PTRACE_DETACH,
+            tid,
+            without_provenance_mut::<libc::c_void>(0),
+            signal,
+        );
         *error = before;
     }
     THREAD.store(0, Ordering::Release);

@@ -32,4 +32,4 @@ pub use pin::{places, Pin};
 pub use ptrace::Tracee;
 pub use restart::{before_call, is_pending};
 pub use sampler::Sampler;
-pub use stepper::{step_thread, Ended, Limits};
+pub use stepper::{step_thread, Ended, Limits, Stepped};

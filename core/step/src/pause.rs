@@ -66,7 +66,11 @@ impl Pause {
 
     /// For how long it has been kept from running by now.
     pub(crate) fn so_far(&self) -> Duration {
-        self.until_stopped + self.let_go.unwrap_or_else(Instant::now).duration_since(self.stopped)
+        self.until_stopped
+            + self
+                .let_go
+                .unwrap_or_else(Instant::now)
+                .duration_since(self.stopped)
     }
 
     /// Thinks while the thread stands still, without haste, and for at most `time`: then it is let

@@ -425,8 +425,7 @@ fn seize(tid: i32, options: usize) -> Result<()> {
         match refused.map(|_| Status::of(tid as u32).and_then(|s| s.number("TracerPid:"))) {
             Some(Some(tracer)) if tracer != 0 => Err(error::is_held(tid, tracer)),
             // Whoever held it has let go by now; or it is not permitted.
-            _ => seize()
-                .map_err(|e| unable_by(format!("Thread {tid} cannot be traced"), &e)),
+            _ => seize().map_err(|e| unable_by(format!("Thread {tid} cannot be traced"), &e)),
         }
     });
     seized.map(drop)
@@ -445,11 +444,7 @@ impl Drop for Tracee {
         if !self.stopped {
             // It runs, or waits in a system call: stop it once more to restore the mask. A
             // step under way must end first, however long that takes: see the module.
-            let patience = if self.steps {
-                Duration::MAX
-            } else {
-                UNSTEPPED
-            };
+            let patience = if self.steps { Duration::MAX } else { UNSTEPPED };
             match self.halt(patience) {
                 Stop::Gone | Stop::Timeout => return,
                 Stop::Interrupted => {

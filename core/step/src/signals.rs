@@ -38,7 +38,8 @@ impl Tracee {
     /// # Errors
     /// Four parts: it ignores SIGTRAP, or one waits that it blocks.
     pub(crate) fn check_traps(&self) -> Result<()> {
-        let status = Status::of(self.tid as u32).ok_or_else(|| error::does_not_stop(self.tid, true))?;
+        let status =
+            Status::of(self.tid as u32).ok_or_else(|| error::does_not_stop(self.tid, true))?;
         let has = |field: &str| status.mask(field) & TRAP != 0;
         if has("SigIgn:") {
             return Err(error::ignores_traps(self.tid));

@@ -79,11 +79,13 @@ pub enum Ended {
 
 /// What was seen, and what it cost the thread.
 pub struct Stepped {
+    /// What it did.
     pub window: Window,
     /// For how long the thread was kept from running.
     pub pause: Duration,
     /// For how much of that this process waited for a processor.
     pub waited: Duration,
+    /// Why there is no more.
     pub ended: Ended,
 }
 
@@ -305,6 +307,43 @@ fn pushes_flags(instruction: &Instruction) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tracer(pid: u32) -> Option<u32> {
+        flagfinder_linux::proc::Status::of(pid)?.number("TracerPid:")
+    }
+
+    #[test]
+    fn a_thread_is_let_go_in_time_though_its_helper_still_thinks() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("a shell");
+        let pid = child.id();
+        let limits = Limits {
+            pause: Duration::from_secs(3),
+            time: Duration::from_secs(20),
+            ..Limits::default()
+        };
+        let helper = helper::Helper::start("thinks for long", || {
+            let mut is_free = false;
+            let stepped = step_thread(pid, &limits, |_| {
+                let begin = Instant::now();
+                while !is_free && begin.elapsed() < Duration::from_secs(20) {
+                    std::thread::sleep(Duration::from_millis(1));
+                    is_free = tracer(pid) == Some(0);
+                }
+                false
+            });
+            let ended = stepped.is_ok_and(|stepped| stepped.ended == Ended::Limit);
+            vec![u8::from(is_free), u8::from(ended)]
+        });
+        let found = helper.expect("a process").result(Duration::from_secs(60));
+        let status = flagfinder_linux::proc::Status::of(pid).expect("it lives");
+        assert_eq!(found.expect("a result"), [1, 1]);
+        assert_eq!((tracer(pid), status.mask("SigBlk:")), (Some(0), 0));
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+    }
 
     #[test]
     fn a_thread_that_mostly_sleeps_gets_more_time() {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Does one thing with SIGTRAP again and again, and counts what a tracer makes of it.
  * argv[1]: "blocks" it, "sets" its mask, "waits" with another mask, "handles" a fault with all
- * signals blocked, "ignores" it, "begins" to ignore it, makes "calls" that no copy makes.
- * On "state": its handlers. On "end": what went wrong. */
+ * signals blocked, blocks it and "computes" for long, "ignores" it, "begins" to ignore it, makes
+ * "calls" that no copy makes.
+ * argv[2]: its first thread blocks nothing. On "state": its handlers. On "end": what went wrong. */
 #define _GNU_SOURCE
 #include "handlers.h"
 #include <fcntl.h>
@@ -74,6 +75,9 @@ static void one_round(int descriptor, int events)
             ;
         sigaction(SIGTRAP, &handles, &before);
         wrong += before.sa_handler != SIG_IGN;
+    } else if (is("computes")) {
+        for (volatile long i = 0; i < 1000000; i++)
+            ;
     } else if (is("calls")) {
         if (write(events, &one, 8) != 8 || read(events, bytes, 8) != 8)
             wrong++;
@@ -85,7 +89,7 @@ static void one_round(int descriptor, int events)
 static void *worker(void *unused)
 {
     int descriptor = open("/proc/self/maps", O_RDONLY), events = eventfd(0, EFD_NONBLOCK);
-    if (is("blocks") || is("waits") || is("calls"))
+    if (is("blocks") || is("waits") || is("calls") || is("computes"))
         pthread_sigmask(SIG_SETMASK, &all, NULL);
     while (!never && !ending)
         one_round(descriptor, events);
@@ -116,7 +120,7 @@ int main(int count, char **words)
     if (is("waits"))
         setitimer(ITIMER_REAL, &often, NULL);
     pthread_create(&thread, NULL, worker, NULL);
-    if (!is("handles"))
+    if (!is("handles") && count < 3)
         pthread_sigmask(SIG_SETMASK, &all, NULL);
     while (rounds == 0)
         usleep(1000);
