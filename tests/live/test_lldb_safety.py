@@ -48,7 +48,6 @@ class Patient:
             start_new_session=True,
         )
         assert self._line() == "ready"
-        self._tasks = Path(f"/proc/{self.process.pid}/task")
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -69,12 +68,11 @@ class Patient:
         while not all(now > then for now, then in zip(self.count(), before, strict=True)):
             pass
 
-    def state(self) -> tuple[dict[str, tuple[int, int]], str]:
-        """Tracers and signal masks of all threads; a digest of all code."""
-        found = {}
-        for task in self._tasks.iterdir():
-            lines = dict(line.split(":\t") for line in (task / "status").read_text().splitlines())
-            found[task.name] = (int(lines["TracerPid"]), int(lines["SigBlk"], 16) & ~SIGTRAP)
+    def state(self) -> tuple[dict[str, dict[str, str]], str]:
+        """Tracers, masks and dispositions of all threads; a digest of all code."""
+        found = states(self.process.pid, pending=False)  # alarms come all the time
+        for fields in found.values():
+            fields["SigBlk:"] = f"{int(fields['SigBlk:'], 16) & ~SIGTRAP:x}"
         code = hashlib.sha256()
         with Path(f"/proc/{self.process.pid}/mem").open("rb") as memory:
             maps = Path(f"/proc/{self.process.pid}/maps").read_text()

@@ -203,7 +203,7 @@ def test_a_kill_in_the_middle_leaves_it(patient: Patient) -> None:
         if kill >= LOOKS and in_the_middle:
             break
         command = subprocess.Popen(
-            [*FLAGFINDER, "spin", "--in-place", str(patient.pid)],
+            [*FLAGFINDER, "spin", "--in-place", "--budget", "5", str(patient.pid)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -150,16 +150,6 @@ fn waits_its_turn(halt: &Halt) -> bool {
     matches!(halt, Halt::Blocks { number, .. } if futex::is_futex(*number))
 }
 
-/// It read memory of which nobody can tell what it holds.
-fn untouched(live: &Live) -> Option<Unlike> {
-    live.unread().map(|address| {
-        Unlike::new(format!(
-            "it reads shared memory at {address:#x} that its process has not touched yet: a look \
-             would give the process pages"
-        ))
-    })
-}
-
 /// `None`: it does what the thread does.
 fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -> Option<Unlike> {
     if switches(&round.window) {
@@ -173,9 +163,6 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
             by_others: waits_its_turn(halt),
             ..Unlike::new(format!("in a copy {}", halted(halt)))
         });
-    }
-    if let Some(unlike) = untouched(live) {
-        return Some(unlike);
     }
     let words = Words::of(&round.window, live);
     let unready = Unready::of(std::slice::from_ref(&round.window), live);

@@ -64,6 +64,10 @@ pub(crate) fn halted(halt: &Halt) -> String {
         Halt::Fault { number, address } => {
             format!("it would get signal {number} (address {address:#x})")
         }
+        Halt::Untouched { address } => format!(
+            "it needs shared memory at {address:#x} that its process has not touched, and a look \
+             would give the process pages"
+        ),
         Halt::Gone => "the copy's process was ended".into(),
     }
 }

@@ -27,6 +27,11 @@ pub enum Halt {
         /// What the signal tells as its place (`si_addr`).
         address: u64,
     },
+    /// It needs memory that can't be read without giving the process that it is copied from pages.
+    Untouched {
+        /// Where it lies.
+        address: u64,
+    },
     /// The process that it ran in was ended.
     Gone,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! A live process as a source.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Error, ErrorKind};
@@ -65,8 +65,8 @@ pub struct Live {
     pid: u32,
     memory: File,
     shared: SharedMemory,
-    /// A page that was asked for, and that can't be read without giving the process one.
-    unread: Cell<Option<u64>>,
+    /// Pages that were asked for, and that can't be read without giving the process pages.
+    unread: RefCell<BTreeSet<u64>>,
     regions: Vec<Region>,
     /// Where the kernel's own code for programs lies.
     vdso: Option<Region>,
@@ -89,7 +89,7 @@ impl Live {
             pid,
             memory,
             shared,
-            unread: Cell::new(None),
+            unread: RefCell::default(),
             regions: maps.all().iter().filter_map(region).collect(),
             vdso: vdso.and_then(region),
             descriptors: Descriptors::open(pid).ok(),
@@ -119,12 +119,6 @@ impl Live {
                 Content::Unknown => false,
             }
         })
-    }
-
-    /// A page of shared memory that a copy asked for, which its process has not touched, and which
-    /// could not be read in another way than to give it that page.
-    pub fn unread(&self) -> Option<u64> {
-        self.unread.get()
     }
 
     /// The registers and the top of the stack of one thread, and for how long it stood still.
@@ -292,10 +286,14 @@ impl Source for Live {
             Content::There => self.memory.read_exact_at(page, address).is_ok(),
             Content::Read => true,
             Content::Unknown => {
-                self.unread.set(Some(address));
+                self.unread.borrow_mut().insert(address);
                 false
             }
         }
+    }
+
+    fn withholds(&self, page: u64) -> bool {
+        self.unread.borrow().contains(&page)
     }
 
     fn descriptors(&self) -> Option<&Descriptors> {

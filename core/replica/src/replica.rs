@@ -194,7 +194,12 @@ impl<'a> Replica<'a> {
                 } if self.bring(address)? => {}
                 Stop::Signal {
                     number, address, ..
-                } => return Ok(Event::Halt(Halt::Fault { number, address })),
+                } => {
+                    return Ok(Event::Halt(match self.lacks(address) {
+                        true => Halt::Untouched { address },
+                        false => Halt::Fault { number, address },
+                    }))
+                }
                 Stop::Gone => return Ok(Event::Halt(Halt::Gone)),
             }
         }
@@ -225,19 +230,27 @@ impl<'a> Replica<'a> {
             return Ok(false);
         }
         let protection = region.protection;
-        let content = self.content(page, region.fresh);
+        let Some(content) = self.content(page, region.fresh) else {
+            return Ok(false);
+        };
         self.child.map(page, &content, protection)?;
         self.mapped.insert(page, protection);
         Ok(true)
     }
 
-    /// The content of a page that the process does not have yet.
-    fn content(&self, page: u64, fresh: bool) -> [u8; PAGE as usize] {
+    /// The content of a page that the process does not have yet; `None`: it can't be known.
+    fn content(&self, page: u64, fresh: bool) -> Option<[u8; PAGE as usize]> {
         match self.own.get(&page) {
-            Some(own) => **own,
-            None if fresh => [0; PAGE as usize],
-            None => self.pages.page(page),
+            Some(own) => Some(**own),
+            None if fresh => Some([0; PAGE as usize]),
+            None => Some(self.pages.page(page)).filter(|_| !self.pages.source().withholds(page)),
         }
+    }
+
+    /// Is it a place whose content could not be known?
+    fn lacks(&self, address: u64) -> bool {
+        let page = address & !(PAGE - 1);
+        !self.mapped.contains_key(&page) && self.pages.source().withholds(page)
     }
 
     /// A page as the copy has it, and its protection; `None`: nothing can be read there.
@@ -249,9 +262,9 @@ impl<'a> Replica<'a> {
         }
         let region = self.regions.iter().find(|region| region.holds(page));
         let readable = region.filter(|region| region.protection & libc::PROT_READ != 0);
-        Ok(readable.map(|region| {
-            let content = Box::new(self.content(page, region.fresh));
-            (content, region.protection)
+        Ok(readable.and_then(|region| {
+            let content = self.content(page, region.fresh)?;
+            Some((Box::new(content), region.protection))
         }))
     }
 

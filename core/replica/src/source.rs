@@ -58,6 +58,11 @@ pub trait Source {
     fn regions(&self) -> &[Region];
     /// Fills `page` with what lies at `address`, a multiple of [`PAGE`]. `false`: it can't be read.
     fn read_page(&self, address: u64, page: &mut [u8; PAGE as usize]) -> bool;
+    /// Was this page asked for in vain, as reading it would give the process pages that it does not
+    /// have?
+    fn withholds(&self, _page: u64) -> bool {
+        false
+    }
     /// What its descriptors would answer; `None` where nobody can be asked any more.
     fn descriptors(&self) -> Option<&Descriptors>;
 }
