@@ -42,13 +42,14 @@ def main(debugger: lldb.SBDebugger) -> None:
 def _attach(
     debugger: lldb.SBDebugger, wanted: dict[str, Any]
 ) -> tuple[lldb.SBProcess, ff_trap.Traps]:
+    # Before it attaches: what lldb detaches from has got a SIGCONT.
+    if loses := ff_process.loses_traps(wanted["pid"]):
+        raise ff_trap.Refused(f"lldb can't watch process {wanted['pid']}: {loses}")
     try:
         process = ff_process.attach(debugger, wanted["pid"])
     except ff_process.NotAttached as error:
         raise ff_trap.Refused(f"lldb can't attach: {error}") from error
     try:
-        if loses := ff_process.loses_traps(wanted["pid"]):
-            raise ff_trap.Refused(f"lldb can't watch process {wanted['pid']}: {loses}")
         words = [(word["address"], word["size"], word["reads"]) for word in wanted["words"]]
         return process, ff_trap.Traps(process, words)
     except BaseException:

@@ -93,7 +93,7 @@ def loses_traps(pid: int, stepped: int | None = None) -> str | None:
     if whole.get("SigIgn", 0) & TRAP:
         return "it ignores SIGTRAP, which a debugger's traps would make it forget"
     handles = whole.get("SigCgt", 0) & TRAP
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
         blocks = _masks(task).get("SigBlk", 0) & TRAP
         if blocks and (handles or task.name == str(stepped)):
             loses = "the handler" if handles else "that"

@@ -93,6 +93,9 @@ def main(debugger: lldb.SBDebugger) -> None:
         wanted = json.loads(asked.readline())
         other = _Other(asked, told)
         try:
+            if not wanted["gated"]:
+                # Before it attaches: what lldb detaches from has got a SIGCONT.
+                check_traps(wanted["pid"], wanted["thread"])
             process = attach(debugger, wanted["pid"])
         except ff_start.Refused as error:
             other.say(do="refused", kind=error.kind, found=error.found)
@@ -122,6 +125,12 @@ def attach(debugger: lldb.SBDebugger, pid: int) -> lldb.SBProcess:
         raise ff_start.Refused("attach", str(error)) from error
 
 
+def check_traps(pid: int, tid: int | None) -> None:
+    """Raises ``ff_start.Refused`` where steps would change what the program does with SIGTRAP."""
+    if loses := ff_process.loses_traps(pid, tid):
+        raise ff_start.Refused("traps", loses)
+
+
 def _record(process: lldb.SBProcess, wanted: dict[str, Any], other: _Other) -> str:
     if wanted["gated"]:
         other.ask(do="gate")
@@ -131,8 +140,7 @@ def _record(process: lldb.SBProcess, wanted: dict[str, Any], other: _Other) -> s
         if wanted["from"]
         else _chosen(process, wanted["thread"])
     )
-    if loses := ff_process.loses_traps(process.GetProcessID(), thread.GetThreadID()):
-        raise ff_start.Refused("traps", loses)
+    check_traps(process.GetProcessID(), thread.GetThreadID())
     process.SetSelectedThread(thread)
     other.ask(do="begin", **ff_start.facts(process, thread))
     return ff_step.Stepper(process, thread, other, other.gone.is_set).run(wanted["steps"])
