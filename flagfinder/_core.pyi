@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 from flagfinder.shared.fields import NoteLevel
 from flagfinder.trace.fields import Ended
 
+# The whole time limit of a question and what is left of it, in seconds.
+_Time = tuple[float, float]
+# Hears the number of threads and those about to be stepped, or JSON of the report so far.
+_Hear = Callable[[int, list[int], str | None], object]
+# Of a process: JSON of its report, or the four parts of why there is none.
+_Answer = tuple[int, str | None, Sequence[str] | None]
+
 VERSION: str
 ENOUGH: float
 """Score from which on a word is called the flag."""
@@ -158,13 +165,16 @@ def record(
     progress: Callable[[int, int, int], object] | None,
     ending: Callable[[list[int], list[int]], str] | None,
 ) -> Outcome: ...
+def spin_at_first(pid: int) -> str: ...
+def why_at_first(pid: int) -> str: ...
 def spin(
     pid: int,
     threads: Sequence[int],
     budget: float,
     most: int,
     in_place: bool,
-    told: Callable[[int, list[int]], object] | None,
+    time: _Time | None,
+    hear: _Hear | None,
     by_program: Callable[[int], Literal["known", "ends"] | None] | None,
 ) -> str: ...
 def keep_indexes_in(folder: str) -> None: ...
@@ -173,18 +183,36 @@ def why(
     thread: int | None,
     budget: float,
     asked: str,
-    told: Callable[[int, list[int]], object] | None,
+    time: _Time | None,
+    hear: _Hear | None,
 ) -> str: ...
 def why_each(
-    pids: Sequence[int], asked: str, budget: float, patience: float
-) -> tuple[list[tuple[int, str | None, Sequence[str] | None]], int]: ...
+    pids: Sequence[int],
+    asked: str,
+    budget: float,
+    patience: float,
+    time: _Time | None,
+    hear: Callable[[_Answer], object] | None,
+) -> tuple[list[_Answer], int]: ...
 def why_of_core(
-    path: str, sysroot: str | None, program: str | None, thread: int | None, budget: float
+    path: str,
+    sysroot: str | None,
+    program: str | None,
+    thread: int | None,
+    budget: float,
+    time: _Time | None,
+    hear: _Hear | None,
 ) -> str: ...
 def why_recorded(normal: Trace, spin: Trace, thread: int | None) -> str: ...
 def write_core(pid: int, path: str) -> list[str]: ...
 def look_at_core(
-    path: str, sysroot: str | None, program: str | None, threads: Sequence[int], budget: float
+    path: str,
+    sysroot: str | None,
+    program: str | None,
+    threads: Sequence[int],
+    budget: float,
+    time: _Time | None,
+    hear: _Hear | None,
 ) -> str: ...
 def poke(pid: int, start: int, address: int, size: int, value: int) -> tuple[int, int | None]: ...
 def try_word(pid: int, tid: int, address: int, size: int, value: int) -> str: ...

@@ -26,7 +26,8 @@ _RUNNING = struct.Struct("=Qd")  # number of the run phase, and since when; 0: n
 _NAME = 1000  # bytes of the test's name, at most, behind that
 SIZE = _RUNNING.size + _NAME
 
-_ASKING = 60.0  # s, for why
+_ASKING = 60  # s, for why
+_LATE = 10.0  # s beyond that, after which why is ended
 _GRACE = 3.0  # s, between one signal and the next
 _SIGNALS = 3  # the first may be lost where Python ignores exceptions, or end in a wait for a child
 _OLDEST = 1e-9  # of a phase that runs
@@ -125,6 +126,7 @@ def _ask(pid: int) -> bytes:
     import subprocess  # noqa: PLC0415  # not needed until a test is over time
 
     command = [sys.executable, "-P", "-m", "flagfinder", "why", "--children", "--json", str(pid)]
+    command += ["--timeout", str(_ASKING)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -133,10 +135,14 @@ def _ask(pid: int) -> bytes:
         start_new_session=True,
     )
     try:
-        return process.communicate(timeout=_ASKING)[0]
+        return process.communicate(timeout=_ASKING + _LATE)[0]
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # it lets go of what it steps
-        return process.communicate()[0]
+    try:
+        return process.communicate(timeout=_LATE)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return b""  # one that the kernel holds is not waited for
 
 
 def _end(run: _Run, found: bytes) -> None:

@@ -61,6 +61,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::spin, module)?)?;
     module.add_function(wrap_pyfunction!(live::keep_indexes_in, module)?)?;
     module.add_function(wrap_pyfunction!(live::why, module)?)?;
+    module.add_function(wrap_pyfunction!(live::spin_at_first, module)?)?;
+    module.add_function(wrap_pyfunction!(live::why_at_first, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_each, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_of_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::write_core, module)?)?;

@@ -13,6 +13,7 @@ use flagfinder_live as engine;
 use flagfinder_replica::{CoreFile, Files};
 use flagfinder_step::unable_by;
 use pyo3::prelude::*;
+use serde::Serialize;
 
 use crate::errors::{parts, raise};
 use crate::trace::{to_json, Trace};
@@ -24,9 +25,63 @@ pub fn keep_indexes_in(folder: PathBuf) {
     code::keep_indexes_in(folder);
 }
 
-/// JSON of a `SpinReport`. `threads` empty: those that repeat something. `told` is called
-/// with the number of threads and the ids of those about to be stepped; `by_program` with an id,
-/// from another thread: what does the program's own code tell of it, "known", "ends" or None?
+/// Whether Python hears how far a question is: `hear` is called with a thread count and the ids of
+/// those about to be stepped, or with the JSON of the report so far, else with None.
+struct Hears {
+    hear: Option<Py<PyAny>>,
+}
+
+/// As Python hears it.
+enum Heard {
+    Begins(usize, Vec<u32>),
+    SoFar(String),
+}
+
+impl Heard {
+    fn of<R: Serialize>(progress: engine::Progress<R>) -> Heard {
+        match progress {
+            engine::Progress::Begins { threads, stepped } => Heard::Begins(threads, stepped),
+            engine::Progress::SoFar(report) => Heard::SoFar(to_json(&*report)),
+        }
+    }
+}
+
+impl Hears {
+    fn show(&self, py: Python<'_>, heard: Heard) -> PyResult<()> {
+        let Some(callback) = &self.hear else {
+            return Ok(());
+        };
+        match heard {
+            Heard::Begins(threads, stepped) => callback.call1(py, (threads, stepped, None::<&str>)),
+            Heard::SoFar(json) => callback.call1(py, (0, Vec::<u32>::new(), json)),
+        }
+        .map(drop)
+    }
+}
+
+/// `time`: the whole time limit and what is left of it, in seconds; None: none.
+fn deadline(time: Option<(f64, f64)>) -> engine::Deadline {
+    let seconds = |time: f64| Duration::try_from_secs_f64(time.max(0.0)).unwrap_or(Duration::MAX);
+    time.map_or_else(engine::Deadline::default, |(limit, left)| {
+        engine::Deadline::of(seconds(limit), seconds(left))
+    })
+}
+
+/// JSON of a `SpinReport` from one look at what the kernel alone tells.
+#[pyfunction]
+pub fn spin_at_first(py: Python<'_>, pid: u32) -> PyResult<String> {
+    Ok(to_json(&wait(py, move || engine::first_look(pid))?))
+}
+
+/// JSON of a `WhyReport` from the same look.
+#[pyfunction]
+pub fn why_at_first(py: Python<'_>, pid: u32) -> PyResult<String> {
+    Ok(to_json(&wait(py, move || engine::why_at_first(pid))?))
+}
+
+/// JSON of a `SpinReport`. `threads` empty: those that repeat something. `time` and `hear` as in
+/// [`deadline`] and [`Hears`]; `by_program` is called with an id, from another thread: what does the
+/// program's own code tell of it, "known", "ends" or None?
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -39,7 +94,8 @@ pub fn spin(
     budget: f64,
     most: usize,
     in_place: bool,
-    told: Option<Py<PyAny>>,
+    time: Option<(f64, f64)>,
+    hear: Option<Py<PyAny>>,
     by_program: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = engine::SpinOptions {
@@ -47,11 +103,8 @@ pub fn spin(
         budget: Duration::from_secs_f64(budget),
         most,
         in_place,
+        deadline: deadline(time),
         ..engine::SpinOptions::default()
-    };
-    let show = |now: engine::Progress| match &told {
-        Some(callback) => callback.call1(py, (now.threads, now.stepped)).map(drop),
-        None => Ok(()),
     };
     let by_program = move |tid: u32| {
         let callback = by_program.as_ref()?;
@@ -65,19 +118,20 @@ pub fn spin(
             _ => None,
         }
     };
-    let report = wait_with_progress(py, show, move |reporter| {
-        engine::spin(
-            pid,
-            &options,
-            |now| reporter.report(now.clone()),
-            by_program,
-        )
-    })?;
+    let hears = Hears { hear };
+    let report = wait_with_progress(
+        py,
+        |heard| hears.show(py, heard),
+        move |reporter| {
+            let hear = |now| reporter.report(Heard::of(now));
+            engine::spin(pid, &options, &hear, by_program)
+        },
+    )?;
     Ok(to_json(&report.map_err(raise)?))
 }
 
-/// JSON of a `WhyReport`. `thread` None: the one that polls, or the first. `told` as in `spin`.
-/// `asked` is JSON of a list of `Asked`.
+/// JSON of a `WhyReport`. `thread` None: the one that polls, or the first. `time` and `hear` as in
+/// [`spin`]. `asked` is JSON of a list of `Asked`.
 #[pyfunction]
 pub fn why(
     py: Python<'_>,
@@ -85,7 +139,8 @@ pub fn why(
     thread: Option<u32>,
     budget: f64,
     asked: &str,
-    told: Option<Py<PyAny>>,
+    time: Option<(f64, f64)>,
+    hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let budget = Duration::from_secs_f64(budget);
     let asked = questions(asked)?;
@@ -94,24 +149,25 @@ pub fn why(
         asked,
         spin: engine::SpinOptions {
             budget,
+            deadline: deadline(time),
             ..engine::SpinOptions::default()
         },
     };
-    let show = |now: engine::Progress| match &told {
-        Some(callback) => callback.call1(py, (now.threads, now.stepped)).map(drop),
-        None => Ok(()),
-    };
-    let report = wait_with_progress(py, show, move |reporter| {
-        engine::why(pid, &options, |now| reporter.report(now.clone()))
-    })?;
+    let hears = Hears { hear };
+    let report = wait_with_progress(
+        py,
+        |heard| hears.show(py, heard),
+        move |reporter| engine::why(pid, &options, &|now| reporter.report(Heard::of(now))),
+    )?;
     Ok(to_json(&report.map_err(raise)?))
 }
 
-/// For each process that was asked, its number, then the JSON of a `WhyReport` or the four parts of
-/// why there is none; and how many were not asked.
-type Answers = (Vec<(u32, Option<String>, Option<[String; 4]>)>, usize);
+/// The number of a process that was asked, then the JSON of a `WhyReport` or the four parts of why
+/// there is none.
+type Answer = (u32, Option<String>, Option<[String; 4]>);
 
-/// As `why`, of each process that no chain of one before it passes.
+/// As `why`, of each process that no chain of one before it passes; and how many were not asked.
+/// `hear` is called with each answer as it comes.
 #[pyfunction]
 pub fn why_each(
     py: Python<'_>,
@@ -119,24 +175,32 @@ pub fn why_each(
     asked: &str,
     budget: f64,
     patience: f64,
-) -> PyResult<Answers> {
+    time: Option<(f64, f64)>,
+    hear: Option<Py<PyAny>>,
+) -> PyResult<(Vec<Answer>, usize)> {
     let asked = questions(asked)?;
     let options = engine::SpinOptions {
         budget: Duration::from_secs_f64(budget),
+        deadline: deadline(time),
         ..engine::SpinOptions::default()
     };
     let patience = Duration::from_secs_f64(patience);
-    let (found, left) = wait(py, move || {
-        engine::why_each(&pids, &asked, &options, patience)
+    let show = |answered: Answer| match &hear {
+        Some(callback) => callback.call1(py, (answered,)).map(drop),
+        None => Ok(()),
+    };
+    let (found, left) = wait_with_progress(py, show, move |reporter| {
+        let hear = |answered: &engine::Answered| reporter.report(answer(answered.clone()));
+        engine::why_each(&pids, &asked, &options, patience, &hear)
     })?;
-    let mut answers = Vec::new();
-    for (pid, report) in found {
-        answers.push(match report {
-            Ok(report) => (pid, Some(to_json(&report)), None),
-            Err(error) => (pid, None, Some(parts(error))),
-        });
+    Ok((found.into_iter().map(answer).collect(), left))
+}
+
+fn answer((pid, report): engine::Answered) -> Answer {
+    match report {
+        Ok(report) => (pid, Some(to_json(&report)), None),
+        Err(error) => (pid, None, Some(parts(error))),
     }
-    Ok((answers, left))
 }
 
 fn questions(json: &str) -> PyResult<Vec<engine::Asked>> {
@@ -144,8 +208,12 @@ fn questions(json: &str) -> PyResult<Vec<engine::Asked>> {
     parsed.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
 }
 
-/// JSON of a `WhyReport` of a core file. `thread` as in `why`.
+/// JSON of a `WhyReport` of a core file. `thread`, `time` and `hear` as in `why`.
 #[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the Python function's keyword arguments"
+)]
 pub fn why_of_core(
     py: Python<'_>,
     path: PathBuf,
@@ -153,12 +221,20 @@ pub fn why_of_core(
     program: Option<PathBuf>,
     thread: Option<u32>,
     budget: f64,
+    time: Option<(f64, f64)>,
+    hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let budget = Duration::from_secs_f64(budget);
-    let report = wait(py, move || {
-        let core = Rc::new(CoreFile::open(&path, Files { sysroot, program })?);
-        engine::why_of_core(&core, &path, thread, budget)
-    })?;
+    let options = of_core(Vec::new(), budget, time);
+    let hears = Hears { hear };
+    let report = wait_with_progress(
+        py,
+        |heard| hears.show(py, heard),
+        move |reporter| {
+            let core = Rc::new(CoreFile::open(&path, Files { sysroot, program })?);
+            let hear = |now| reporter.report(Heard::of(now));
+            engine::why_of_core(&core, &path, thread, &options, &hear)
+        },
+    )?;
     Ok(to_json(&report.map_err(raise)?))
 }
 
@@ -198,8 +274,21 @@ pub fn why_recorded(
     Ok(to_json(&report.map_err(raise)?))
 }
 
-/// JSON of a `SpinReport` of a core file. `threads` empty: all of them.
+fn of_core(threads: Vec<u32>, budget: f64, time: Option<(f64, f64)>) -> engine::CoreOptions {
+    engine::CoreOptions {
+        threads,
+        budget: Duration::from_secs_f64(budget),
+        deadline: deadline(time),
+    }
+}
+
+/// JSON of a `SpinReport` of a core file. `threads` empty: all of them. `time` and `hear` as in
+/// `spin`.
 #[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the Python function's keyword arguments"
+)]
 pub fn look_at_core(
     py: Python<'_>,
     path: PathBuf,
@@ -207,13 +296,20 @@ pub fn look_at_core(
     program: Option<PathBuf>,
     threads: Vec<u32>,
     budget: f64,
+    time: Option<(f64, f64)>,
+    hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let budget = Duration::from_secs_f64(budget);
-    let report = wait(py, move || {
-        // ptrace belongs to the thread that starts the copies.
-        let core = CoreFile::open(&path, Files { sysroot, program })?;
-        engine::look_at_core(&core, &engine::CoreOptions { threads, budget })
-    })?;
+    let options = of_core(threads, budget, time);
+    let hears = Hears { hear };
+    let report = wait_with_progress(
+        py,
+        |heard| hears.show(py, heard),
+        move |reporter| {
+            // ptrace belongs to the thread that starts the copies.
+            let core = CoreFile::open(&path, Files { sysroot, program })?;
+            engine::look_at_core(&core, &options, &|now| reporter.report(Heard::of(now)))
+        },
+    )?;
     Ok(to_json(&report.map_err(raise)?))
 }
 

@@ -125,8 +125,11 @@ def _bad_run(
                 )
             yield process.pid
         finally:
-            end_tree(process.pid)
-            process.wait()
+            left = end_tree(process.pid)
+            for one in left:
+                announce(f"warning: {one}")
+            if process.pid not in {one.pid for one in left}:
+                process.wait()
 
 
 def _ask(pid: int) -> SpinReport:

@@ -12,7 +12,7 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
@@ -140,6 +140,9 @@ def run(
     if not own:
         build_parser(own).print_help()
         return FlagfinderError.exit_code
+    if own[0] == "help":
+        build_parser([*own[1:2], "--help"]).parse_args([*own[1:2], "--help"])
+    _refuse_unknown_verb(own)
     parsed = _parse(build_parser(own), own, argparse.Namespace(command=target, **(preset or {})))
     parsed.leaf.refuse_idle(parsed, own)
     parsed.json = parsed.json or parsed.json_file is not None
@@ -154,6 +157,8 @@ def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> 
         return parsed
     verb = " ".join(("flagfinder", *words[:1]))
     fix = f"`{verb} --help` shows the options and examples."
+    if near := _near(unknown[0].partition("=")[0], parser.options_of(words[0])):
+        fix = f"Did you mean {near}? {fix}"
     if words[0] == "record" and parsed.command is None and not unknown[0].startswith("-"):
         fix = (
             f"Put -- in front of the program: flagfinder {words[0]} .. -- {quote_command(*unknown)}"
@@ -161,6 +166,25 @@ def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> 
     raise UsageError(
         "The command line isn't understood", f"unknown: {quote_command(*unknown)}", fix
     )
+
+
+def _refuse_unknown_verb(words: Sequence[str]) -> None:
+    """Raises UsageError where the first word is no verb, with the one that it is like."""
+    word = next((word for word in words if not word.startswith("-")), None)
+    if word is None or word in VERBS:
+        return
+    fix = "`flagfinder --help` lists the verbs."
+    if word.isdigit():
+        fix = f"Did you mean `flagfinder why {word}`? {fix}"
+    elif near := _near(word, VERBS):
+        fix = f"Did you mean `flagfinder {near}`? {fix}"
+    raise UsageError("The command line isn't understood", f"{word!r} is no verb", fix)
+
+
+def _near(word: str, known: Iterable[str]) -> str | None:
+    import difflib  # for a command line that isn't understood
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1)), None)
 
 
 def entry() -> None:

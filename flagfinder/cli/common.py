@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import reprlib
 import sys
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.private_file import write_private
 
 Run = Callable[[argparse.Namespace, Terminal], int]
 Subparsers = Any  # argparse keeps the type of add_subparsers' result private
@@ -151,7 +153,7 @@ class ProcessId(Number):
         if status.get("State", "").startswith("Z") and status.get("Threads") == "1":
             raise argparse.ArgumentTypeError(
                 f"process {pid} has ended; its parent, process {parent}, has not asked for its "
-                "exit status"
+                f"exit status. Ask the parent: `flagfinder why {parent}`"
             )
         return pid
 
@@ -230,6 +232,18 @@ class Parser(argparse.ArgumentParser):
                     f"Leave it out; `{self.prog} --help` shows what goes together.",
                 )
 
+    def options_of(self, verb: str) -> list[str]:
+        """The options that this verb takes, those of its own verbs included."""
+        parsers = [self]
+        found: list[str] = []
+        for parser in parsers:
+            for action in parser._actions:
+                found += action.option_strings
+                if isinstance(action.choices, dict):
+                    below = action.choices.items()
+                    parsers += [one for name, one in below if parser is not self or name == verb]
+        return found
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(
             "The command line isn't understood",
@@ -302,6 +316,36 @@ def add_places(parser: Parser, program: str) -> None:
 def add_threads(parser: Parser) -> None:
     """``--thread``, of which there may be several."""
     parser.add_argument("--thread", type=TID, action="append", help="only this thread (repeatable)")
+
+
+def add_timeout(parser: Parser, default: float) -> None:
+    """``--timeout``, of verbs that ask live or dead processes."""
+    parser.add_argument(
+        "--timeout",
+        type=SECONDS,
+        default=default,
+        help=f"after SECONDS tell what is known, and what was not asked (default {default:g})",
+    )
+
+
+def write_page(path: Path, page: Callable[[], str], terminal: Terminal) -> None:
+    """Writes a page beside the result, which is told in any case."""
+    try:
+        write_private(path, page().encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        terminal.warning(f"{path} can't be written: {error.strerror}")
+    else:
+        terminal.message(f"wrote {path}")
+
+
+def check_writable(path: Path) -> None:
+    """Raises UsageError where no file can be made there, before anything is asked."""
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        found = f"{path} is a folder" if path.is_dir() else f"{folder} is no folder to write to"
+        raise UsageError(
+            f"{path} can't be written", found, "Name a file in a folder that is there."
+        )
 
 
 def add_hang(parser: Parser) -> None:

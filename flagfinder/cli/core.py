@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import (
     EXIT_FOUND,
@@ -14,10 +16,16 @@ from flagfinder.cli.common import (
     Subparsers,
     add_places,
     add_threads,
+    add_timeout,
     add_verb,
 )
-from flagfinder.live.spin import DEFAULT_CORE_BUDGET, look_at_core
+from flagfinder.live.apart import Told, report_apart
+from flagfinder.live.deadline import DEFAULT_TIMEOUT
+from flagfinder.live.spin import DEFAULT_CORE_BUDGET, SpinReport, look_at_core
 from flagfinder.report.terminal import Terminal
+
+if TYPE_CHECKING:
+    from flagfinder.live.fields import SpinFields
 
 _EXAMPLES = """\
   gcore 4711; flagfinder core core.4711         a process that may go on, or be ended now
@@ -44,17 +52,23 @@ def add_parser(subparsers: Subparsers) -> None:
         default=DEFAULT_CORE_BUDGET,
         help=f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
+    add_timeout(parser, DEFAULT_TIMEOUT)
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    report = look_at_core(
-        options.core,
-        options.thread,
-        sysroot=options.sysroot,
-        program=options.program,
-        budget=options.budget,
-    )
+    def question(so_far: Callable[[str], object], _: Told) -> SpinFields:
+        return look_at_core(
+            options.core,
+            options.thread,
+            sysroot=options.sysroot,
+            program=options.program,
+            budget=options.budget,
+            timeout=options.timeout,
+            so_far=so_far,
+        ).raw
+
+    report = SpinReport.from_raw(report_apart(question, options.timeout, None))
     if options.json:
         terminal.answer(report.raw)
     else:

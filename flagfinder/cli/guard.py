@@ -8,13 +8,16 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from flagfinder import _core
-from flagfinder.cli.common import SECONDS, VERBS, Subparsers, add_verb
+from flagfinder.cli.common import SECONDS, VERBS, Subparsers, add_timeout, add_verb
+from flagfinder.live.apart import LeftBehind, ask_apart
+from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
 from flagfinder.live.guard import Hang, guard
+from flagfinder.live.tree import LeftProcess
 from flagfinder.live.why_chain import why_text
 from flagfinder.report.junit import Problem, junit_xml
 from flagfinder.report.terminal import Terminal
@@ -34,7 +37,11 @@ _EXAMPLES = """\
   flagfinder guard --after 60 --junit out.xml -- ./app  a JUnit testcase
 
 The command runs as it is: nothing is watched until it hangs. Then `flagfinder why` asks each of
-its processes, and all of them are ended. Under GitHub Actions the story is also an annotation.
+its processes, and all of them are ended. Processes of other users (`sudo ..`) can't be: they are
+named. Under GitHub Actions the story is also an annotation.
+
+Under sudo the command runs as root, as guard itself (`record` and `events` run it as the caller).
+A `kill -9` of guard leaves the command running, as one of timeout(1) does.
 
 exit codes: that of the command (128 + N for signal N); 124 it hung; 126, 127 it can't be started"""
 
@@ -57,6 +64,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--core", action="store_true", help="also write a core file of each process there"
     )
+    add_timeout(parser, TREE_TIMEOUT)
     parser.add_argument("--junit", type=Path, help="write how it ended as JUnit XML")
     parser.needs("--core", "needs -o DIR to write to", lambda parsed: parsed.output is not None)
 
@@ -73,6 +81,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     output: Path | None = options.output
     command = quote_command(*options.command)
     hangs: list[Hang] = []
+    not_ended: list[LeftProcess] = []
 
     def hung(hang: Hang) -> None:
         hangs.append(hang)
@@ -86,7 +95,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
                 terminal.warning(f"{output} can't be written: {error.strerror}")
             else:
                 if options.core:
-                    _write_cores(output, hang, terminal)
+                    _write_cores(output, hang, options.timeout, terminal)
         if options.json:
             return
         if _on_github():
@@ -97,15 +106,30 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             with _without_commands(terminal):
                 show_why(terminal, hang.reports[0])
 
+    def left(remaining: list[LeftProcess]) -> None:
+        not_ended.extend(remaining)
+        for one in remaining:
+            terminal.warning(str(one))
+        if output is not None and hangs:
+            with contextlib.suppress(OSError):  # said above
+                _write_text(output, _all_text(hangs[0], command, remaining))
+
     junit = _Junit(options.junit, command) if options.junit is not None else None
     try:
-        status = guard(options.command, after=options.after, idle=options.idle, hung=hung)
+        status = guard(
+            options.command,
+            after=options.after,
+            idle=options.idle,
+            timeout=options.timeout,
+            hung=hung,
+            left=left,
+        )
     except FlagfinderError as error:
         if junit is not None:
             junit.failed(error)
         raise
     if junit is not None:
-        junit.ended(status, hangs)
+        junit.ended(status, hangs, not_ended)
     if options.json:
         fields: GuardFields = {
             "schema": "flagfinder.guard/1",
@@ -113,7 +137,11 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             "hung": bool(hangs),
             "because": hangs[0].because if hangs else None,
             "reports": [report.raw for hang in hangs for report in hang.reports],
-            "notes": [note for hang in hangs for note in hang.notes],
+            "notes": [
+                *(note for hang in hangs for note in hang.notes),
+                *(str(one) for one in not_ended),
+            ],
+            "left": [one.to_raw() for one in not_ended],
         }
         terminal.answer(fields)
     return status
@@ -142,7 +170,7 @@ class _Junit:
             ("error", "flagfinder", str(error), "\n".join((error.what, error.found, error.hint)))
         )
 
-    def ended(self, status: int, hangs: list[Hang]) -> None:
+    def ended(self, status: int, hangs: list[Hang], left: list[LeftProcess]) -> None:
         """Tells how the command ended; where it hung, with the story."""
         if hangs:
             self._tell(
@@ -150,7 +178,7 @@ class _Junit:
                     "failure",
                     "hang",
                     f"it hangs: {hangs[0].because}",
-                    _all_text(hangs[0], self._command),
+                    _all_text(hangs[0], self._command, left),
                 )
             )
         elif status:
@@ -165,14 +193,17 @@ class _Junit:
         self._file.flush()
 
 
-def _write_cores(folder: Path, hang: Hang, terminal: Terminal) -> None:
+def _write_cores(folder: Path, hang: Hang, limit: float, terminal: Terminal) -> None:
+    deadline = Deadline.after(limit)
     written: list[str] = []
     for pid in hang.pids:
         path = folder / f"core.{pid}"
         try:
-            notes = _core.write_core(pid, os.fspath(path))
+            notes = ask_apart(_core_of(pid, path), deadline.left)
         except FlagfinderError as error:
             terminal.warning(f"no core file of process {pid}: {error.found}")
+            if isinstance(error, LeftBehind):
+                path.unlink(missing_ok=True)  # a part would be taken for the whole
             continue
         written.append(path.name)
         for note in notes:
@@ -181,10 +212,15 @@ def _write_cores(folder: Path, hang: Hang, terminal: Terminal) -> None:
         terminal.message(f"wrote {count(len(written), 'core file')}: {', '.join(written)}")
 
 
-def _all_text(hang: Hang, command: str) -> str:
+def _core_of(pid: int, path: Path) -> Callable[[object], list[str]]:
+    return lambda _: _core.write_core(pid, os.fspath(path))
+
+
+def _all_text(hang: Hang, command: str, left: Sequence[LeftProcess] = ()) -> str:
     parts = [
         f"{command} hangs: {hang.because}",
         *hang.notes,
+        *map(str, left),
         *(why_text(report) for report in hang.reports),
     ]
     return "\n\n".join(parts) + "\n"
@@ -192,12 +228,16 @@ def _all_text(hang: Hang, command: str) -> str:
 
 def _write(folder: Path, hang: Hang, command: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    files = {"why.txt": _all_text(hang, command)}
+    _write_text(folder, _all_text(hang, command))
     if hang.reports:
         text = Terminal.json_text(_fields(hang))
-        files |= {"why.json": text, "why.html": why_page(hang.reports[0])}
-    for name, content in files.items():
-        write_private(folder / name, content.encode("utf-8", "backslashreplace"))
+        files = {"why.json": text, "why.html": why_page(hang.reports[0])}
+        for name, content in files.items():
+            write_private(folder / name, content.encode("utf-8", "backslashreplace"))
+
+
+def _write_text(folder: Path, text: str) -> None:
+    write_private(folder / "why.txt", text.encode("utf-8", "backslashreplace"))
 
 
 def _on_github() -> bool:

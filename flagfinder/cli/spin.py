@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import (
     COUNT,
@@ -14,11 +16,17 @@ from flagfinder.cli.common import (
     VERBS,
     Subparsers,
     add_threads,
+    add_timeout,
     add_verb,
 )
-from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
+from flagfinder.live.apart import Told, report_apart
+from flagfinder.live.deadline import DEFAULT_TIMEOUT
+from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_THREADS, SpinReport, spin
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
+
+if TYPE_CHECKING:
+    from flagfinder.live.fields import SpinFields
 
 _EXAMPLES = """\
   flagfinder spin 4711                all threads: what they poll or wait for
@@ -69,6 +77,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.needs(
         "--most", "chooses among all threads, and --thread names them", lambda o: not o.thread
     )
+    add_timeout(parser, DEFAULT_TIMEOUT)
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
 
 
@@ -82,14 +91,19 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         how = how if stepped else "none repeats anything, none is touched"
         terminal.message(f"{process}: {how}")
 
-    report = spin(
-        options.pid,
-        options.thread,
-        budget=options.budget,
-        most=options.most,
-        in_place=options.in_place,
-        told=told,
-    )
+    def question(so_far: Callable[[str], object], told: Told) -> SpinFields:
+        return spin(
+            options.pid,
+            options.thread,
+            budget=options.budget,
+            most=options.most,
+            in_place=options.in_place,
+            timeout=options.timeout,
+            told=told,
+            so_far=so_far,
+        ).raw
+
+    report = SpinReport.from_raw(report_apart(question, options.timeout, told))
     if options.json:
         terminal.answer(report.raw)
     else:

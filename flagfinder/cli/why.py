@@ -6,8 +6,11 @@ going on, and why.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import (
     EXIT_FOUND,
@@ -18,9 +21,14 @@ from flagfinder.cli.common import (
     VERBS,
     Subparsers,
     add_places,
+    add_timeout,
     add_verb,
+    check_writable,
+    write_page,
 )
 from flagfinder.cli.diff import check_thread
+from flagfinder.live.apart import Told, report_apart
+from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
 from flagfinder.live.tree import ask, descendants
 from flagfinder.live.why import why, why_of_core, why_recorded
@@ -29,8 +37,10 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import UsageError
-from flagfinder.shared.private_file import write_private
 from flagfinder.trace.trace import open_trace
+
+if TYPE_CHECKING:
+    from flagfinder.live.fields import WhyFields
 
 _EXAMPLES = """\
   flagfinder why 4711                  who owes what the process waits for, to the end of the chain
@@ -83,12 +93,18 @@ def add_parser(subparsers: Subparsers) -> None:
         help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET}); of a core: "
         f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
+    add_timeout(parser, DEFAULT_TIMEOUT)
     for option in ("--program", "--sysroot"):
         parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
     parser.needs("--children", "goes with a PID only", lambda parsed: len(parsed.target) == 1)
     parser.needs(
         "--budget",
         "is about threads that are stepped, and recordings have none",
+        lambda parsed: len(parsed.target) < 2,
+    )
+    parser.needs(
+        "--timeout",
+        "is about processes and cores, and recordings are read to their end",
         lambda parsed: len(parsed.target) < 2,
     )
 
@@ -102,23 +118,21 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             "flagfinder why PID, flagfinder why NORMAL SPIN (two recordings), or flagfinder why "
             "--core FILE",
         )
-    report = _report(options, terminal)
     if options.html is not None:
-        write_private(options.html, why_page(report).encode("utf-8", "backslashreplace"))
-        terminal.message(f"wrote {options.html}")
-    others = _others(report.pid, report, terminal) if options.children else None
+        check_writable(options.html)
+    report = _report(options, terminal)
+    others = [WhyReport.from_raw(one) for one in report.raw.get("others", ())]
     if options.json:
-        fields = report.raw
-        if others is not None:
-            fields = {**fields, "others": [other.raw for other in others]}
-        terminal.answer(fields)
-        return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
-    from flagfinder.report.why_report import show_why
+        terminal.answer(report.raw)
+    else:
+        from flagfinder.report.why_report import show_why
 
-    show_why(terminal, report)
-    for other in others or ():
-        terminal.result(f"process {other.pid} ({other.program}):")
-        show_why(terminal, other)
+        show_why(terminal, report)
+        for other in others:
+            terminal.result(f"process {other.pid} ({other.program}):")
+            show_why(terminal, other)
+    if options.html is not None:
+        write_page(options.html, lambda: why_page(report), terminal)
     return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
 
 
@@ -130,16 +144,34 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
 
     if len(options.target) == 2:
         return _recorded(options, terminal)
-    if options.core is None:
-        pid = _pid(options.target[0])
-        return why(pid, options.thread, budget=options.budget or DEFAULT_BUDGET, told=told)
-    return why_of_core(
-        options.core,
-        options.thread,
-        sysroot=options.sysroot,
-        program=options.program,
-        budget=options.budget or DEFAULT_CORE_BUDGET,
-    )
+    pid = _pid(options.target[0]) if options.core is None else None
+    deadline = Deadline.after(options.timeout)
+
+    def question(so_far: Callable[[str], object], told: Told) -> WhyFields:
+        if pid is None:
+            return why_of_core(
+                options.core,
+                options.thread,
+                sysroot=options.sysroot,
+                program=options.program,
+                budget=options.budget or DEFAULT_CORE_BUDGET,
+                timeout=options.timeout,
+                so_far=so_far,
+            ).raw
+        report = why(
+            pid,
+            options.thread,
+            budget=options.budget or DEFAULT_BUDGET,
+            timeout=options.timeout,
+            told=told,
+            so_far=so_far,
+        )
+        if options.children:
+            so_far(json.dumps(report.raw))
+            _add_others(report, deadline)
+        return report.raw
+
+    return WhyReport.from_raw(report_apart(question, options.timeout, told))
 
 
 def _pid(word: str) -> int:
@@ -161,10 +193,17 @@ def _recorded(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
         return why_recorded(normal, spin, options.thread)
 
 
-def _others(pid: int, report: WhyReport, terminal: Terminal) -> tuple[WhyReport, ...]:
-    """The reports of the processes that it started, without this one and its helpers."""
-    ours = {os.getpid(), *descendants(os.getpid())}
-    asked = ask([one for one in descendants(pid) if one not in ours], [report])
-    for note in asked.notes:
-        terminal.warning(note)
-    return asked.reports
+def _add_others(report: WhyReport, deadline: Deadline) -> None:
+    """Adds the reports of the processes that it started, without this one and its helpers. Runs in
+    the child that asks.
+    """
+    raw = report.raw
+    raw["others"] = []
+    if deadline.is_over:
+        not_asked(raw, deadline.limit, "the processes that it started")
+        return
+    ours = {os.getppid(), *descendants(os.getppid())}
+    pids = [one for one in descendants(report.pid) if one not in ours]
+    asked = ask(pids, [report], deadline=deadline)
+    raw["others"] = [other.raw for other in asked.reports]
+    raw["notes"] += asked.notes

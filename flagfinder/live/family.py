@@ -9,12 +9,16 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
-from flagfinder.live.tree import descendants
-from flagfinder.shared.errors import UnavailableError
+from flagfinder.live import apart
+from flagfinder.live.tree import NOT_OURS, LeftProcess, descendants
 
 _PR_SET_CHILD_SUBREAPER = 36
-_MERCY = 2.0  # between SIGTERM and SIGKILL
+_MERCY = 2.0  # s between SIGTERM and SIGKILL
+_ENDS = 10.0  # s that a process may take to end then
+_STUCK = 1.5  # s of that for one which is in an uninterruptible call
+_UNINTERRUPTIBLE = "it is in a call of the kernel that does not return; see `ps -o pid,stat,wchan`"
 
 
 class Family:
@@ -27,32 +31,60 @@ class Family:
         self._before = set(descendants(self._pid))
 
     def living(self) -> list[int]:
-        """The processes that live: parents before their children."""
-        return [pid for pid in descendants(self._pid) if pid not in self._before]
-
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """Ends the process, all that it started, and what that starts meanwhile. Raises
-        UnavailableError where some can't be ended.
+        """The processes that live: parents before their children. Those that ask for us are none of
+        them.
         """
-        deadline = time.monotonic() + _MERCY
+        others = self._before | apart.asking()
+        return [pid for pid in descendants(self._pid) if pid not in others]
+
+    def end(self, process: subprocess.Popen[bytes]) -> list[LeftProcess]:
+        """Ends the process, all that it started, and what that starts meanwhile. Returns those that
+        can't be ended: they belong to another user, or sit in a call of the kernel that does not
+        return.
+        """
+        begin = time.monotonic()
         asked: set[int] = set()
-        while left := self.living():
-            late = time.monotonic() > deadline
-            if time.monotonic() > deadline + 10:
-                raise UnavailableError(
-                    "Processes of the command don't end",
-                    ", ".join(map(str, left)),
-                    "They are in uninterruptible calls; look at `ps -o pid,stat,wchan`.",
-                    "All others have ended.",
-                )
+        refused: set[int] = set()
+        while left := [pid for pid in self.living() if pid not in refused]:
+            passed = time.monotonic() - begin
+            is_late = passed > _MERCY
+            if passed > _MERCY + _ENDS or (is_late and passed > _MERCY + _STUCK and _stuck(left)):
+                break
             for pid in left:
-                if late or pid not in asked:
+                if is_late or pid not in asked:
                     asked.add(pid)
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                    try:
+                        os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
                         os.kill(pid, signal.SIGCONT)  # a stopped process does not handle SIGTERM
+                    except ProcessLookupError:
+                        continue
+                    except PermissionError:
+                        refused.add(pid)
             time.sleep(0.02)
-        process.wait()
-        for pid in asked - {process.pid}:
+        for pid in asked - refused - {*left, process.pid}:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # one whose parent ended before it
+        # The command's own process may be one of those that are left.
+        process.poll()
+        living = self.living()
+        return [
+            LeftProcess.of(pid, NOT_OURS if pid in refused else _UNINTERRUPTIBLE)
+            for pid in living
+            if pid in refused or pid in left
+        ]
+
+
+def _stuck(pids: list[int]) -> bool:
+    """Whether each of them waits in the kernel without being interruptible."""
+    return all(_state(pid) == "D" for pid in pids)
+
+
+def _state(pid: int) -> str:
+    """The state of a thread of the process that holds it back; empty: it is gone."""
+    states = ""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, IndexError):
+                text = (task / "stat").read_text(encoding="utf-8", errors="replace")
+                states += text.rpartition(")")[2].split()[0]
+    return "D" if "D" in states else states[:1]

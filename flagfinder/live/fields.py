@@ -99,7 +99,8 @@ class SpinThreadFields(_Class):
 @final
 class SpinFields(TypedDict):
     """What the threads of a process wait for, those with a flag first. ``started``, in clock ticks
-    since boot, tells the process from a later one of its number.
+    since boot, tells the process from a later one of its number. ``not_asked``: what the time limit
+    left no time for.
     """
 
     schema: Literal["flagfinder.spin/1"]
@@ -110,6 +111,7 @@ class SpinFields(TypedDict):
     budget_ms: int
     threads: list[SpinThreadFields]
     notes: list[str]
+    not_asked: list[str]
 
 
 WhyKind = Literal["flag", "lock", "call", "child", "timer", "cpu"]
@@ -167,8 +169,8 @@ class RootFields(TypedDict):
 @final
 class WhyFields(TypedDict):
     """Why a process does not go on. ``story`` has at most six lines, the most important first;
-    ``next`` has commands. ``others``: of a command's other processes, by ``guard`` and
-    ``--children``.
+    ``next`` has commands. ``not_asked``: what the time limit left no time for. ``others``: of a
+    command's other processes, by ``guard`` and ``--children``.
     """
 
     schema: Literal["flagfinder.why/1"]
@@ -180,13 +182,23 @@ class WhyFields(TypedDict):
     root: RootFields
     next: list[str]
     notes: list[str]
+    not_asked: list[str]
     others: NotRequired[list[WhyFields]]
+
+
+class LeftProcessFields(TypedDict):
+    """A process that could not be ended. ``user`` is whose it is."""
+
+    pid: int
+    name: str
+    user: str
+    why: str
 
 
 @final
 class GuardFields(TypedDict):
     """What became of a guarded command. ``because`` says how the hang was noticed; ``reports`` are
-    of its processes, the most telling first.
+    of its processes, the most telling first; ``left`` could not be ended.
     """
 
     schema: Literal["flagfinder.guard/1"]
@@ -195,6 +207,7 @@ class GuardFields(TypedDict):
     because: str | None
     reports: list[WhyFields]
     notes: list[str]
+    left: list[LeftProcessFields]
 
 
 class TriedFields(TypedDict):

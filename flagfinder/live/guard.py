@@ -10,10 +10,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from flagfinder.live.apart import LeftBehind, ask_apart
+from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
 from flagfinder.live.family import Family
 from flagfinder.live.idleness import wait
-from flagfinder.live.tree import ask
+from flagfinder.live.tree import Answer, Asked, LeftProcess, ask, asked
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.interruption import held_back, interruptible
@@ -41,14 +44,17 @@ def guard(
     *,
     after: float | None = None,
     idle: float | None = None,
+    timeout: float = TREE_TIMEOUT,
     hung: Callable[[Hang], object],
+    left: Callable[[list[LeftProcess]], object] = lambda _: None,
 ) -> int:
     """Runs ``command``; returns its exit status as a shell would, or EXIT_HUNG.
 
     It hangs when it runs for ``after`` seconds, or when for ``idle`` seconds its processes read and
-    wrote nothing and used less than 1 % of a processor. ``hung`` hears why; then the tree of
-    processes is ended, by SIGTERM and after 2 s by SIGKILL; also where SIGINT, SIGTERM or SIGHUP
-    ends the guard. Raises UsageError when it can't be started.
+    wrote nothing and used less than 1 % of a processor. ``hung`` hears why, as far as that was
+    found within ``timeout`` seconds; then the tree of processes is ended, by SIGTERM and after 2 s
+    by SIGKILL; also where SIGINT, SIGTERM or SIGHUP ends the guard. ``left`` hears of those that
+    can't be ended, if there are any. Raises UsageError when it can't be started.
     """
     family = Family()
     # A signal that comes while the command is started waits until its end is taken care of.
@@ -64,12 +70,28 @@ def guard(
                 # The command's own process is asked first, and also if it is one that waits to be
                 # reaped.
                 pids = tuple(dict.fromkeys((process.pid, *family.living())))
-                asked = ask(pids)
-                hung(Hang(pids, because, asked.reports, asked.notes))
+                found = _ask(pids, timeout)
+                hung(Hang(pids, because, found.reports, found.notes))
             finally:
-                if process.returncode is None:
-                    family.end(process)
+                if process.returncode is None and (remaining := family.end(process)):
+                    left(remaining)
     return EXIT_HUNG
+
+
+def _ask(pids: Sequence[int], timeout: float) -> Asked:
+    """The answers that came in time, whatever holds up the others."""
+    answers: dict[int, Answer] = {}
+
+    def hear(what: object) -> None:
+        answer = cast("Answer", what)
+        answers[answer[0]] = answer
+
+    try:
+        deadline = Deadline.after(timeout)
+        return ask_apart(lambda post: ask(pids, deadline=deadline, so_far=post), timeout, hear)
+    except LeftBehind as failure:
+        note = f"not asked, as that took too long: all that is not told here; {failure.where}"
+        return asked(answers.values(), [note])
 
 
 def _started(command: Sequence[str], let_in: Callable[[], None]) -> subprocess.Popen[bytes]:

@@ -8,13 +8,12 @@ started.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import sys
 
-from flagfinder.live.tree import descendants
+from flagfinder.live.tree import NOT_OURS, LeftProcess, descendants
 from flagfinder.live.why_chain import WhyReport, why_text
 from flagfinder.shared.visible import visible
 
@@ -41,8 +40,12 @@ def _main() -> None:
     print(story(sys.stdin.buffer.read())[1], flush=True)
     for one in descendants(pid):
         if one not in (os.getpid(), os.getppid()):
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.kill(one, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            except PermissionError:
+                print(visible(str(LeftProcess.of(one, NOT_OURS))), flush=True)
 
 
 if __name__ == "__main__":

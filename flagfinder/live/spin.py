@@ -33,6 +33,7 @@ from flagfinder.interpreters.python import (
     runs_python,
 )
 from flagfinder.interpreters.shell import ScriptLoop, UnclearError, shell_loop
+from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
 from flagfinder.shared.build import build, check_schema
 from flagfinder.shared.machine import require_own_proc
 
@@ -113,8 +114,8 @@ class SpinThread:
 
 @dataclass(frozen=True)
 class SpinReport:
-    """What ``flagfinder spin`` found: threads with a flag first. ``raw`` is the JSON object it was
-    made from.
+    """What ``flagfinder spin`` found: threads with a flag first. ``not_asked`` lists what the time
+    limit left no time for. ``raw`` is the JSON object it was made from.
     """
 
     pid: int
@@ -123,6 +124,7 @@ class SpinReport:
     budget_ms: int
     threads: tuple[SpinThread, ...]
     notes: tuple[str, ...]
+    not_asked: tuple[str, ...]
     raw: SpinFields = field(repr=False, compare=False)
 
     @classmethod
@@ -130,16 +132,18 @@ class SpinReport:
         """Reads the object that ``flagfinder spin --json`` prints. Raises ValueError on another
         schema.
         """
-        return cls._from_raw(json.loads(text))
+        return cls.from_raw(json.loads(text))
 
     @classmethod
-    def _from_raw(cls, raw: SpinFields) -> SpinReport:
+    def from_raw(cls, raw: SpinFields) -> SpinReport:
+        """The same of the object itself."""
         check_schema(raw, "flagfinder.spin/1")
         return build(
             cls,
             raw,
             source=raw.get("source", "live"),  # older reports have none
             threads=tuple(_thread(item) for item in raw["threads"]),
+            not_asked=tuple(raw.get("not_asked", ())),
             raw=raw,
         )
 
@@ -164,16 +168,23 @@ def spin(
     budget: float = DEFAULT_BUDGET,
     most: int = DEFAULT_THREADS,
     in_place: bool = False,
+    timeout: float = DEFAULT_TIMEOUT,
     told: Callable[[int, list[int]], object] | None = None,
+    so_far: Callable[[str], object] | None = None,
 ) -> SpinReport:
     """Looks at process ``pid``: at ``threads``, or at up to ``most`` that repeat something.
 
     Copies are looked at, and a thread is stepped only where its copy does not do what it does, or
-    with ``in_place``; then for ``budget`` seconds at most. ``told`` hears the number of threads
-    and which are about to be looked at. Raises PermissionDeniedError without the right to trace,
-    UnavailableError when the process is gone or no 64-bit program.
+    with ``in_place``; then for ``budget`` seconds at most. After ``timeout`` seconds nothing new is
+    begun, and the report says what was left out. ``told`` hears the number of threads and which are
+    about to be looked at, ``so_far`` JSON of the report as far as it is known. Raises
+    PermissionDeniedError without the right to trace, UnavailableError when the process is gone or
+    no 64-bit program.
     """
     require_own_proc()
+    deadline = Deadline.after(timeout)
+    if so_far is not None:
+        so_far(_core.spin_at_first(pid))
 
     loop, unclear = None, None
     if not in_place and (not threads or pid in threads):
@@ -182,11 +193,13 @@ def spin(
         except UnclearError as error:
             unclear = str(error)
     # A shell that its script tells of is not looked at.
-    heard = told if loop is None else None
+    hear = hearer(told if loop is None else None, so_far)
 
     def engine(by_program: Callable[[int], Told | None] | None = None) -> SpinFields:
         raw: SpinFields = json.loads(
-            _core.spin(pid, list(threads), budget, most, in_place, heard, by_program)
+            _core.spin(
+                pid, list(threads), budget, most, in_place, deadline.for_engine, hear, by_program
+            )
         )
         if unclear is not None:
             raw["notes"].append(unclear)
@@ -195,17 +208,20 @@ def spin(
     if loop is not None:
         raw = engine(lambda tid: "known" if tid == pid else None)
         _add_script(raw, loop)
-        return SpinReport._from_raw(raw)
+        return SpinReport.from_raw(raw)
     if not runs_python(pid):
-        return SpinReport._from_raw(engine())
+        return SpinReport.from_raw(engine())
     if in_place:  # Python's code is not read while its threads are held.
         raw = engine()
+        if deadline.is_over:
+            not_asked(raw, timeout, "the code of its Python")
+            return SpinReport.from_raw(raw)
         _add_python(raw, partial(read_python, pid))
-        return SpinReport._from_raw(raw)
+        return SpinReport.from_raw(raw)
     with PythonReader(pid) as reader:
         raw = engine(reader.told)
         _add_python(raw, reader.codes)
-    return SpinReport._from_raw(raw)
+    return SpinReport.from_raw(raw)
 
 
 def look_at_core(
@@ -215,14 +231,16 @@ def look_at_core(
     sysroot: str | os.PathLike[str] | None = None,
     program: str | os.PathLike[str] | None = None,
     budget: float = DEFAULT_CORE_BUDGET,
+    timeout: float = DEFAULT_TIMEOUT,
+    so_far: Callable[[str], object] | None = None,
 ) -> SpinReport:
     """The same report of a dead process, from its ELF core file, which may be packed by zstd or
     lz4.
 
     A copy of each thread is made from the core and goes on for at most ``budget`` seconds; none of
     its system calls is made. ``sysroot`` is where the files of another machine lie, ``program`` the
-    executable. Raises BadTraceError when it is no core of a 64-bit program, is damaged, or when
-    files are not those that the process had.
+    executable. ``timeout`` and ``so_far`` as in ``spin``. Raises BadTraceError when it is no core
+    of a 64-bit program, is damaged, or when files are not those that the process had.
     """
     raw = _core.look_at_core(
         os.fspath(path),
@@ -230,8 +248,26 @@ def look_at_core(
         None if program is None else os.fspath(program),
         list(threads),
         budget,
+        Deadline.after(timeout).for_engine,
+        hearer(None, so_far),
     )
     return SpinReport.from_json(raw)
+
+
+def hearer(
+    told: Callable[[int, list[int]], object] | None, so_far: Callable[[str], object] | None
+) -> Callable[[int, list[int], str | None], object]:
+    """What the engine calls: with threads that are about to be looked at, or with JSON of the
+    report so far.
+    """
+
+    def hear(threads: int, stepped: list[int], report: str | None) -> None:
+        if report is None and told is not None:
+            told(threads, stepped)
+        if report is not None and so_far is not None:
+            so_far(report)
+
+    return hear
 
 
 def _add_script(raw: SpinFields, loop: ScriptLoop) -> None:

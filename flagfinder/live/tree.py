@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +21,21 @@ from flagfinder.interpreters.py_spy import UnreadableError
 from flagfinder.interpreters.python import runs_python
 from flagfinder.interpreters.python_owed import asked_in_python
 from flagfinder.interpreters.shell import UnclearError, asked_in_shell
+from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import AskedFields
+    from flagfinder.live.fields import LeftProcessFields
+
+Answer = tuple[int, str | None, Sequence[str] | None]
+"""Of a process: JSON of its report, or the four parts of why there is none."""
 
 _PATIENCE = 6.0  # s, for all processes together: none is begun after that
 _BUDGET = 0.3
 _PYTHON = 4  # processes whose Python code is read, at the same time
+_GLANCES = 64  # processes of which a first look is told
 _SHELLS = 64  # processes of which it is asked whether a shell runs them
 
 
@@ -43,20 +49,45 @@ class Asked:
     notes: tuple[str, ...]
 
 
-def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
-    """``why`` for each process that no chain of those asked before led to."""
+def ask(
+    pids: Iterable[int],
+    before: Iterable[WhyReport] = (),
+    *,
+    deadline: Deadline | None = None,
+    so_far: Callable[[Answer], object] | None = None,
+) -> Asked:
+    """``why`` for each process that no chain of those asked before led to. At the ``deadline``
+    nothing new is begun. ``so_far`` hears answers as they come, of which ``asked`` makes the same.
+    """
     require_own_proc()
+    deadline = deadline or Deadline.after(TREE_TIMEOUT)
     seen = {pid for report in before for pid in _in_chain(report)}
     unseen = [pid for pid in pids if pid not in seen]
+    if so_far is not None:
+        for pid in unseen[:_GLANCES]:
+            so_far((pid, _core.why_at_first(pid), None))
     by_code, unreadable = asked_in_code(unseen)
-    asked, left = _core.why_each(unseen, json.dumps(by_code), _BUDGET, _PATIENCE)
-    reports = [WhyReport.from_json(text) for _, text, _ in asked if text is not None]
-    notes = [f"process {pid}: {what[0]}: {what[1]}" for pid, _, what in asked if what is not None]
-    notes += unreadable
-    if left:
+    answers, left = _core.why_each(
+        unseen, json.dumps(by_code), _BUDGET, _PATIENCE, deadline.for_engine, so_far
+    )
+    notes = list(unreadable)
+    if left and deadline.is_over:
+        notes.append(
+            f"{left} of the processes were not asked: the time limit of {deadline.limit:g} s was "
+            "over"
+        )
+    elif left:
         notes.append(f"{left} of the processes were not asked: there are too many")
+    return asked(answers, notes)
+
+
+def asked(answers: Iterable[Answer], notes: Iterable[str]) -> Asked:
+    """What the engine's answers say, and these notes."""
+    given = list(answers)
+    reports = [WhyReport.from_json(text) for _, text, _ in given if text is not None]
+    failed = [f"process {pid}: {what[0]}: {what[1]}" for pid, _, what in given if what is not None]
     reports.sort(key=lambda report: (not report.found, _only_sleeps(report)))
-    return Asked(tuple(reports), tuple(notes))
+    return Asked(tuple(reports), (*failed, *notes))
 
 
 def _only_sleeps(report: WhyReport) -> bool:
@@ -110,21 +141,63 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def end_tree(pid: int) -> None:
+def end_tree(pid: int) -> list[LeftProcess]:
     """Kills a process of ours and all that it started. They are stopped first: what is killed one
-    by one may start others meanwhile.
+    by one may start others meanwhile. Returns those that may not be killed.
     """
     tree: list[int] = []
     while new := [one for one in (pid, *descendants(pid)) if one not in tree]:
         tree += new
         _send(new, signal.SIGSTOP)
-    _send(tree, signal.SIGKILL)
+    return [LeftProcess.of(one, NOT_OURS) for one in _send(tree, signal.SIGKILL)]
 
 
-def _send(pids: Iterable[int], number: signal.Signals) -> None:
+NOT_OURS = "it belongs to another user"
+
+
+@dataclass(frozen=True)
+class LeftProcess:
+    """A process that could not be ended."""
+
+    pid: int
+    name: str
+    user: str
+    why: str
+
+    @classmethod
+    def of(cls, pid: int, why: str) -> LeftProcess:
+        """With what /proc tells of it."""
+        import pwd  # noqa: PLC0415  # few commands come here
+
+        name, user = "", "?"
+        with contextlib.suppress(OSError):
+            process = Path(f"/proc/{pid}")
+            name = (process / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+            number = process.stat().st_uid
+            user = str(number)
+            with contextlib.suppress(KeyError):
+                user = pwd.getpwuid(number).pw_name
+        return cls(pid, name, user, why)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name}, user {self.user}) was not ended: {self.why}"
+
+    def to_raw(self) -> LeftProcessFields:
+        """As ``--json`` prints it."""
+        return {"pid": self.pid, "name": self.name, "user": self.user, "why": self.why}
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> list[int]:
+    """Those that it may not be sent to."""
+    refused = []
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            refused.append(pid)
+    return refused
 
 
 def _parents() -> Iterator[tuple[int, int]]:

@@ -11,14 +11,22 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
+from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
+from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET, hearer
 from flagfinder.live.tree import asked_in_code, descendants
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 from flagfinder.shared.visible import quote_command
 from flagfinder.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from flagfinder.interpreters.fields import AskedFields
+    from flagfinder.live.fields import WhyFields
+
+    Hear = Callable[[int, list[int], str | None], object]
 
 # Ends of chains that what a script or Python asks may explain.
 _OF_CODE = ("unknown", "timer", "deadlock")
@@ -29,18 +37,32 @@ def why(
     thread: int | None = None,
     *,
     budget: float = DEFAULT_BUDGET,
+    timeout: float = DEFAULT_TIMEOUT,
     told: Callable[[int, list[int]], object] | None = None,
+    so_far: Callable[[str], object] | None = None,
 ) -> WhyReport:
     """Follows who owes what ``thread`` of process ``pid`` waits for; by default the thread that
     polls a word, or the first.
 
-    ``budget`` is the longest pause of each thread that is stepped, in seconds; ``told`` hears the
-    number of threads and which are about to be stepped. Raises what ``spin`` raises.
+    ``budget`` is the longest pause of each thread that is stepped, in seconds. After ``timeout``
+    seconds nothing new is begun, and the report says what was left out. ``told`` hears the number
+    of threads and which are about to be stepped, ``so_far`` JSON of the report as far as it is
+    known. Raises what ``spin`` raises.
     """
     require_own_proc()
+    deadline = Deadline.after(timeout)
+    if so_far is not None:
+        so_far(_core.why_at_first(pid))
     own = [pid, *descendants(pid)]
     asked, notes = asked_in_code(own)
-    raw = json.loads(_core.why(pid, thread, budget, json.dumps(asked), told))
+
+    def engine(by_code: list[AskedFields], hear: Hear | None) -> WhyFields:
+        raw: WhyFields = json.loads(
+            _core.why(pid, thread, budget, json.dumps(by_code), deadline.for_engine, hear)
+        )
+        return raw
+
+    raw = engine(asked, hearer(told, so_far))
     # The chain may end in code of a process that none of these started.
     report = WhyReport.from_raw(raw)
     chain = dict.fromkeys(link.waiter.pid for link in report.links)
@@ -48,10 +70,15 @@ def why(
         other for other in (*chain, report.root.pid) if other is not None and other not in own
     ]
     if others and report.root.kind in _OF_CODE:
-        more, unread = asked_in_code(others)
-        if more:
-            raw = json.loads(_core.why(pid, thread, budget, json.dumps(asked + more), None))
-            notes += unread
+        if deadline.is_over:
+            not_asked(raw, timeout, "the code of Python and shells at the end of the chain")
+        else:
+            if so_far is not None:
+                so_far(json.dumps(raw))
+            more, unread = asked_in_code(others)
+            if more:
+                raw = engine(asked + more, None)
+                notes += unread
     raw["notes"] += notes
     return WhyReport.from_raw(raw)
 
@@ -74,6 +101,8 @@ def why_of_core(
     sysroot: str | os.PathLike[str] | None = None,
     program: str | os.PathLike[str] | None = None,
     budget: float = DEFAULT_CORE_BUDGET,
+    timeout: float = DEFAULT_TIMEOUT,
+    so_far: Callable[[str], object] | None = None,
 ) -> WhyReport:
     """The same of a dead process. What a core does not hold, such as the other end of a pipe, ends
     the chain as unknown.
@@ -86,5 +115,7 @@ def why_of_core(
         None if program is None else os.fspath(program),
         thread,
         budget,
+        Deadline.after(timeout).for_engine,
+        hearer(None, so_far),
     )
     return WhyReport.from_json(raw)

@@ -62,7 +62,9 @@ class WhyRoot:
 
 @dataclass(frozen=True)
 class WhyReport:
-    """What ``flagfinder why`` found. ``raw`` is the JSON object it was made from."""
+    """What ``flagfinder why`` found. ``not_asked`` lists what the time limit left no time for.
+    ``raw`` is the JSON object it was made from.
+    """
 
     pid: int
     source: Literal["live", "core", "recordings"]
@@ -72,6 +74,7 @@ class WhyReport:
     root: WhyRoot
     next: tuple[str, ...]
     notes: tuple[str, ...]
+    not_asked: tuple[str, ...]
     raw: WhyFields = field(repr=False, compare=False)
 
     @classmethod
@@ -91,6 +94,7 @@ class WhyReport:
             source=raw.get("source", "live"),  # older reports have none
             links=tuple(_link(item) for item in raw["links"]),
             root=WhyRoot(**raw["root"]),
+            not_asked=tuple(raw.get("not_asked", ())),
             raw=raw,
         )
 

@@ -16,16 +16,18 @@ use flagfinder_replica::{keep, CoreFile, CoreThread, Halt, Pages, Replica};
 use flagfinder_step::Limits;
 
 use crate::candidate::Candidate;
+use crate::deadline::Deadline;
+use crate::helpers::what_it_does;
 use crate::look::{look_at_copy, MOST};
 use crate::order;
 use crate::others::{Other, Others, Process};
 use crate::owed;
 use crate::pick::Way;
-use crate::prove::{begin, try_out};
+use crate::prove::{begin, not_proved, try_out};
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample::Activity;
 use crate::service;
-use crate::spin::{stepped, untouched};
+use crate::spin::{stepped, unlooked, untouched, Progress};
 use crate::tried::halted;
 use crate::wait::Describer;
 use flagfinder_waits::proc::Call;
@@ -38,13 +40,31 @@ pub struct CoreOptions {
     pub threads: Vec<u32>,
     /// For how long the copy of each thread goes on, at most.
     pub budget: Duration,
+    /// What is not done by then is left out.
+    pub deadline: Deadline,
 }
 
-/// Looks at the threads of the dead process.
+/// Looks at the threads of the dead process; `hear` is told how far that is.
 ///
 /// # Errors
 /// Four parts: the core has no such thread.
-pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport, Failure> {
+pub fn look_at_core(
+    core: &CoreFile,
+    options: &CoreOptions,
+    hear: &dyn Fn(Progress<SpinReport>),
+) -> Result<SpinReport, Failure> {
+    let mut report = look_at_threads(core, options, hear)?;
+    report.settle(&options.deadline);
+    Ok(report)
+}
+
+/// The same, for a question that goes on: what is left out is told at its end.
+pub(crate) fn look_at_threads(
+    core: &CoreFile,
+    options: &CoreOptions,
+    hear: &dyn Fn(Progress<SpinReport>),
+) -> Result<SpinReport, Failure> {
+    let deadline = &options.deadline;
     let names = Names::new(core.names_input());
     for tid in &options.threads {
         core.thread(*tid)?;
@@ -65,12 +85,17 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
         budget_ms: options.budget.as_millis() as u64,
         threads: Vec::new(),
         notes: Vec::new(),
+        not_asked: Vec::new(),
     };
     let _keeping = keep();
     let wanted = |tid: u32| options.threads.is_empty() || options.threads.contains(&tid);
     for thread in core.threads().iter().filter(|thread| wanted(thread.tid)) {
-        let told = tell(core, thread, options, &names, &mut describer);
+        let told = match deadline.leaves_out(|| what_it_does(thread.tid)) {
+            true => unlooked(&activity(thread)),
+            false => tell(core, thread, options, &names, &mut describer),
+        };
         report.threads.push(told);
+        hear(Progress::SoFar(report.so_far()));
     }
     let of_core = |thread: &CoreThread| {
         let told = report.threads.iter().find(|told| told.tid == thread.tid);
@@ -87,6 +112,11 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
     };
     let mut time = owed::TIME;
     for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
+        let tid = thread.tid;
+        if deadline.leaves_out(|| format!("who owes what thread {tid} polls, and its proof")) {
+            not_proved(thread, "the time limit was over");
+            continue;
+        }
         begin(thread);
         let process = Process {
             pid: core.pid(),
@@ -96,7 +126,7 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
             capture: &state,
             learn: &|_| (),
             is_dead: true,
-            time,
+            time: deadline.at_most(time),
         };
         try_out(core, &process, thread);
         time = owed::TIME_OF_OTHERS;
@@ -143,7 +173,7 @@ fn tell(
     let activity = activity(thread);
     let limits = Limits {
         steps: MOST,
-        time: options.budget,
+        time: options.deadline.at_most(options.budget),
         ..Limits::default()
     };
     let name = ThreadName {

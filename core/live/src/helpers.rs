@@ -18,6 +18,7 @@ use flagfinder_step::{places, Helper, Limits};
 use rustc_hash::FxHashMap;
 
 use crate::copied::look_at_copy_of;
+use crate::deadline::Deadline;
 use crate::look::{look, Finding, MANY, MOST, WALL};
 use crate::pick::Told;
 use flagfinder_waits::proc;
@@ -37,16 +38,18 @@ pub struct Helpers<'a> {
     pid: u32,
     names: &'a Names,
     budget: Duration,
+    deadline: &'a Deadline,
     begin: Instant,
     started: Vec<(u32, Helper)>,
 }
 
 impl<'a> Helpers<'a> {
-    pub fn new(pid: u32, names: &'a Names, budget: Duration) -> Self {
+    pub fn new(pid: u32, names: &'a Names, budget: Duration, deadline: &'a Deadline) -> Self {
         Helpers {
             pid,
             names,
             budget,
+            deadline,
             begin: Instant::now(),
             started: Vec::new(),
         }
@@ -55,7 +58,8 @@ impl<'a> Helpers<'a> {
     /// The time until all helpers let their threads go.
     fn left(&self) -> Duration {
         let time = WALL.max(self.budget * 2);
-        time.saturating_sub(self.begin.elapsed())
+        self.deadline
+            .at_most(time.saturating_sub(self.begin.elapsed()))
     }
 
     /// Starts a helper for each of these threads.
@@ -107,19 +111,43 @@ impl<'a> Helpers<'a> {
     }
 
     /// What they found out: thread, finding, and its window if it may be part of a task's.
-    pub fn results(self) -> impl Iterator<Item = (u32, Finding, Option<Window>)> {
+    pub fn results(self) -> impl Iterator<Item = (u32, Finding, Option<Window>)> + use<'a> {
         let patience = WALL + self.budget + PATIENCE;
-        self.started.into_iter().map(move |(tid, helper)| {
-            let (finding, window) = result(helper, patience);
-            (tid, finding, window)
+        let deadline = self.deadline;
+        let mut started = self.started.into_iter();
+        std::iter::from_fn(move || {
+            let (tid, helper) = started.next()?;
+            end_together(started.as_slice().iter().map(|(_, one)| one), deadline);
+            let (finding, window) = result(tid, helper, patience, deadline);
+            Some((tid, finding, window))
         })
     }
 }
 
-fn result(helper: Helper, patience: Duration) -> (Finding, Option<Window>) {
-    match helper.result(patience) {
+/// As it is listed where the time limit left no time for it.
+pub fn what_it_does(tid: u32) -> String {
+    format!("what thread {tid} does")
+}
+
+/// Those that are not waited for end at the same time.
+fn end_together<'h>(helpers: impl Iterator<Item = &'h Helper>, deadline: &Deadline) {
+    if deadline.is_over() {
+        helpers.for_each(Helper::ask_to_end);
+    }
+}
+
+fn result(
+    tid: u32,
+    helper: Helper,
+    patience: Duration,
+    deadline: &Deadline,
+) -> (Finding, Option<Window>) {
+    match helper.result(deadline.at_most(patience)) {
         Ok(bytes) => Finding::from_bytes(&bytes),
-        Err(error) => (Finding::missing(error.to_string()), None),
+        Err(error) => {
+            deadline.leaves_out(|| what_it_does(tid));
+            (Finding::missing(error.to_string()), None)
+        }
     }
 }
 
@@ -145,7 +173,7 @@ impl Copies {
     pub fn look(
         pid: u32,
         threads: &[(u32, String)],
-        budget: Duration,
+        (budget, deadline): (Duration, &Deadline),
         names: &Names,
         told: &dyn Fn(u32) -> Option<Told>,
     ) -> Result<Copies, Failure> {
@@ -176,8 +204,10 @@ impl Copies {
             }
         }
         let (mut copies, mut moved) = (Copies::default(), None);
-        for (tid, helper) in helpers {
-            let (mut finding, _) = result(helper, patience);
+        let mut helpers = helpers.into_iter();
+        while let Some((tid, helper)) = helpers.next() {
+            end_together(helpers.as_slice().iter().map(|(_, one)| one), deadline);
+            let (mut finding, _) = result(tid, helper, patience, deadline);
             if ending.contains(&tid) {
                 finding.unlike = true;
                 finding.via_reason = "its own code tells that its loop ends by itself".into();

@@ -13,6 +13,7 @@ mod choice;
 mod comes_back;
 mod copied;
 mod dead;
+mod deadline;
 mod decided;
 mod dry_run;
 mod frame;
@@ -55,8 +56,11 @@ mod why;
 mod writer;
 
 pub use dead::{look_at_core, CoreOptions};
+pub use deadline::Deadline;
 pub use dry_run::try_word;
 pub use pick::Told;
 pub use poke::{poke, resolve};
-pub use spin::{spin, Progress, SpinOptions};
-pub use why::{why, why_each, why_of_core, why_recorded, Asked, WhyOptions};
+pub use spin::{first_look, spin, Progress, SpinOptions};
+pub use why::{
+    why, why_at_first, why_each, why_of_core, why_recorded, Answered, Asked, WhyOptions,
+};

@@ -231,6 +231,15 @@ pub(crate) fn begin(thread: &mut ThreadReport) {
     }
 }
 
+/// Of a thread whose words are not tried out, and of which nobody is asked who owes them.
+pub(crate) fn not_proved(thread: &mut ThreadReport, why: &str) {
+    for flag in &mut thread.flags {
+        flag.trial = None;
+        flag.owed_by_nobody(why);
+    }
+    not_tried(thread, why);
+}
+
 fn not_tried(thread: &mut ThreadReport, why: &str) {
     thread.explain.push(format!("not tried out: {why}"));
 }

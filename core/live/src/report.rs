@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use flagfinder_flags::{Facts, Group, LoopReport, Verdict};
+use flagfinder_linux::proc::program;
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::Candidate;
+use crate::deadline::Deadline;
 use crate::wait::Wait;
 
 /// The classes of hang (Argus, section 2.2).
@@ -156,8 +158,42 @@ pub struct SpinReport {
     pub budget_ms: u64,
     pub threads: Vec<ThreadReport>,
     pub notes: Vec<String>,
+    /// What the time limit left no time for.
+    pub not_asked: Vec<String>,
 }
 
 impl SpinReport {
     pub const SCHEMA: &'static str = "flagfinder.spin/1";
+
+    /// A live process of which nothing is told yet.
+    pub(crate) fn of_live(pid: u32) -> SpinReport {
+        SpinReport {
+            schema: SpinReport::SCHEMA,
+            source: Source::Live,
+            pid,
+            program: program(pid),
+            started: 0,
+            budget_ms: 0,
+            threads: Vec::new(),
+            notes: Vec::new(),
+            not_asked: Vec::new(),
+        }
+    }
+
+    /// Tells what was left out.
+    pub(crate) fn settle(&mut self, deadline: &Deadline) {
+        let (not_asked, note) = deadline.not_asked();
+        self.not_asked = not_asked;
+        self.notes.extend(note);
+    }
+
+    /// As it is now, where it is not the last word.
+    pub(crate) fn so_far(&self) -> Box<SpinReport> {
+        let mut report = self.clone();
+        let flags = report.threads.iter_mut().flat_map(|thread| &mut thread.flags);
+        for flag in flags.filter(|flag| flag.trial.is_none()) {
+            flag.owed_by_nobody("nobody could be asked any more");
+        }
+        Box::new(report)
+    }
 }

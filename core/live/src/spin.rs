@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_failure::Failure;
 use flagfinder_flags::{Flag, LoopKind, Report};
-use flagfinder_linux::proc::{lives, path, program, Stat};
+use flagfinder_linux::proc::{lives, path, threads, Stat};
 use flagfinder_linux::syscalls;
 use flagfinder_step::{unable, unable_by};
 
 use crate::candidate::Candidate;
 use crate::chain;
 use crate::choice::Choice;
-use crate::helpers::{Copies, Helpers};
+use crate::deadline::Deadline;
+use crate::helpers::{what_it_does, Copies, Helpers};
 use crate::hot_call;
 use crate::look::Finding;
 use crate::machine;
@@ -26,8 +27,8 @@ use crate::order;
 use crate::others::{Other, Others};
 use crate::owed;
 use crate::pick::{self, Told, Way};
-use crate::prove::prove;
-use crate::report::{Class, Source, SpinReport, ThreadReport};
+use crate::prove::{not_proved, prove};
+use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::{self, Activity};
 use crate::seen::Seen;
 use crate::service;
@@ -49,6 +50,8 @@ pub struct SpinOptions {
     /// Time for copies of other threads, which show who would write the word of the first thread
     /// that polls one.
     pub copies: Duration,
+    /// What is not done by then is left out.
+    pub deadline: Deadline,
 }
 
 impl Default for SpinOptions {
@@ -59,24 +62,30 @@ impl Default for SpinOptions {
             most: 4,
             in_place: false,
             copies: owed::TIME,
+            deadline: Deadline::default(),
         }
     }
 }
 
-/// What the caller hears before threads are looked at.
+/// What the caller hears meanwhile.
 #[derive(Clone, Debug)]
-pub struct Progress {
-    /// How many threads are looked at, with those that only wait.
-    pub threads: usize,
-    /// Thread ids of those that will be looked at while they repeat something.
-    pub stepped: Vec<u32>,
+pub enum Progress<Report> {
+    /// Threads are about to be looked at.
+    Begins {
+        /// How many, with those that only wait.
+        threads: usize,
+        /// Thread ids of those that will be looked at while they repeat something.
+        stepped: Vec<u32>,
+    },
+    /// The report as far as it is known: what is left where the rest gets no answer.
+    SoFar(Box<Report>),
 }
 
 const SAMPLE: Duration = Duration::from_millis(200);
 /// Most blocked threads that are described.
-const DESCRIBED: usize = 64;
+pub(crate) const DESCRIBED: usize = 64;
 
-/// Looks at the process; `told` hears which threads are about to be stepped. `by_program`: what the
+/// Looks at the process; `hear` is told how far that is. `by_program`: what the
 /// program's own code tells of a thread. One of which it tells something is not stepped, and no
 /// words are tried out for it; of one whose loop ends by itself no copy is needed. It is asked
 /// while copies are looked at.
@@ -86,16 +95,17 @@ const DESCRIBED: usize = 64;
 pub fn spin(
     pid: u32,
     options: &SpinOptions,
-    told: impl FnOnce(&Progress),
+    hear: &dyn Fn(Progress<SpinReport>),
     by_program: impl Fn(u32) -> Option<Told>,
 ) -> Result<SpinReport, Failure> {
+    let deadline = &options.deadline;
     check(pid)?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let read = || NamesInput::from_live(pid).map_err(|e| refused(pid, &e));
     let mut names = Names::new(read()?);
     let all = activities(pid, &memory, &names)?;
     let mut choice = Choice::of(pid, all.clone(), &options.threads, options.most)?;
-    told(&Progress {
+    hear(Progress::Begins {
         threads: choice.threads.len(),
         stepped: choice.tids().to_vec(),
     });
@@ -103,7 +113,10 @@ pub fn spin(
     names.renew(read()?);
     let copies = match options.in_place {
         true => Copies::default(),
-        false => Copies::look(pid, &choice.named(), options.budget, &names, &by_program)?,
+        false => {
+            let budget = (options.budget, deadline);
+            Copies::look(pid, &choice.named(), budget, &names, &by_program)?
+        }
     };
     let of_program = choice.leave(&copies, |tid| match options.in_place {
         true => None,
@@ -114,7 +127,12 @@ pub fn spin(
         names.renew(read()?);
     }
     let sleepers = choice.sleepers();
-    let mut helpers = Helpers::new(pid, &names, options.budget);
+    let mut helpers = Helpers::new(pid, &names, options.budget, deadline);
+    let is_left_out = |tid: u32| deadline.leaves_out(|| what_it_does(tid));
+    let to_step: Vec<_> = to_step
+        .into_iter()
+        .filter(|(tid, _)| !is_left_out(*tid))
+        .collect();
     helpers.start(&to_step)?;
     let threads = choice.threads.iter();
     let mut describer = Describer {
@@ -125,16 +143,11 @@ pub fn spin(
         owners: Owners::default(),
     };
     let mut report = SpinReport {
-        schema: SpinReport::SCHEMA,
-        pid,
-        source: Source::Live,
-        program: program(pid),
         started: started(pid).unwrap_or(0),
         budget_ms: options.budget.as_millis() as u64,
-        threads: Vec::new(),
-        notes: Vec::new(),
+        ..SpinReport::of_live(pid)
     };
-    describe(&choice, &mut describer, &mut report);
+    describe(&choice, &mut describer, &mut report, deadline);
     // A thread that was asked for is looked at, and no other.
     if let Some(room) = choice.room(copies.fit.len()) {
         for tid in helpers.follow(&sleepers, room)? {
@@ -160,6 +173,12 @@ pub fn spin(
             }
         }
     }
+    for (activity, _) in choice.tids().iter().filter_map(|tid| choice.get(*tid)) {
+        if !report.threads.iter().any(|told| told.tid == activity.tid) {
+            report.threads.push(unlooked(activity));
+        }
+    }
+    hear(Progress::SoFar(report.so_far()));
     let others = others(&report.threads, &all);
     let mut time = options.copies;
     // If some thread has a flag, the others are not asked more closely.
@@ -173,7 +192,20 @@ pub fn spin(
             machine::leave(thread);
             continue;
         }
-        prove(pid, thread, &others, &names, &memory, time);
+        let tid = thread.tid;
+        if deadline.leaves_out(|| format!("who owes what thread {tid} polls, and its proof")) {
+            not_proved(thread, "the time limit was over");
+            machine::leave(thread);
+            continue;
+        }
+        prove(
+            pid,
+            thread,
+            &others,
+            &names,
+            &memory,
+            deadline.at_most(time),
+        );
         time = time.min(owed::TIME_OF_OTHERS);
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
     }
@@ -183,7 +215,51 @@ pub fn spin(
         return Err(unable_by(format!("Thread {tid} cannot be traced"), &error));
     }
     arrange(&mut report, choice.left_out());
+    report.settle(deadline);
     Ok(report)
+}
+
+/// What the kernel alone tells at one look, without any of the process's files: what is left where
+/// the rest gets no answer.
+pub fn first_look(pid: u32) -> SpinReport {
+    let tids = threads(pid).unwrap_or_default();
+    let looked = tids.into_iter().take(DESCRIBED);
+    let activities = looked.filter_map(|tid| sample::now(pid, tid));
+    let told = activities.map(|activity| unlooked(&activity));
+    SpinReport {
+        started: started(pid).unwrap_or(0),
+        threads: told.collect(),
+        ..SpinReport::of_live(pid)
+    }
+}
+
+/// A thread of which there is no time to ask more.
+pub(crate) fn unlooked(activity: &Activity) -> ThreadReport {
+    let class = match activity.wants >= pick::HOT || activity.state == 'R' {
+        true => Class::LongRunning,
+        false => Class::LongWait,
+    };
+    ThreadReport {
+        reason: format!("not looked at, for want of time; {}", at_a_glance(activity)),
+        ..blank(activity, class)
+    }
+}
+
+fn at_a_glance(activity: &Activity) -> String {
+    let call = activity.call.map(|call| syscalls::name(call.number));
+    let call = call.map_or(String::new(), |name| format!(" in {name}"));
+    let place = match activity.sleeps_in.as_str() {
+        "" => String::new(),
+        place => format!(" (in the kernel's {place})"),
+    };
+    let state = match activity.state {
+        'R' => "runs, or is ready to",
+        'D' => "waits without being interruptible",
+        'T' | 't' => "is stopped",
+        'Z' | 'X' => "has ended",
+        _ => "waits",
+    };
+    format!("it {state}{call}{place}")
 }
 
 /// What each thread does, and whether it may be looked at. Files with names are read meanwhile:
@@ -205,11 +281,21 @@ fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity,
 }
 
 /// Adds the threads that are not looked at.
-fn describe(choice: &Choice, describer: &mut Describer, report: &mut SpinReport) {
+fn describe(
+    choice: &Choice,
+    describer: &mut Describer,
+    report: &mut SpinReport,
+    deadline: &Deadline,
+) {
     let is_left = |(activity, _): &&(Activity, Way)| !choice.tids().contains(&activity.tid);
     let left: Vec<&(Activity, Way)> = choice.threads.iter().filter(is_left).collect();
     for (activity, way) in left.iter().take(DESCRIBED) {
-        report.threads.push(untouched(activity, way, describer));
+        let tid = activity.tid;
+        let thread = match deadline.leaves_out(|| format!("what thread {tid} waits for")) {
+            true => unlooked(activity),
+            false => untouched(activity, way, describer),
+        };
+        report.threads.push(thread);
     }
     if left.len() > DESCRIBED {
         let more = left.len() - DESCRIBED;

@@ -9,15 +9,14 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use flagfinder_failure::{Failure, UNAVAILABLE};
-use flagfinder_linux::proc::program;
 use flagfinder_step::Helper;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use super::process::Processes;
 use super::report::Chain;
-use super::{finish, follow, story, why, Asked, WhyOptions, WhyReport};
-use crate::report::{Source, SpinReport};
+use super::{finish, follow, story, why, Asked, Terms, WhyOptions, WhyReport};
+use crate::report::SpinReport;
 use crate::spin::SpinOptions;
 
 /// How long all processes of a tree are watched, at the same time.
@@ -30,19 +29,25 @@ const AT_ONCE: usize = 8;
 const LEAST: Duration = Duration::from_millis(100);
 /// How long the last helper may take once none is started any more.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// And beyond the time limit, to hand over what it has.
+const HANDS_OVER: Duration = Duration::from_millis(500);
 
 /// A process that was asked, and what was found.
 pub type Answered = (u32, Result<WhyReport, Failure>);
 
 /// [`why`] for each of these processes that no chain of one before it passes, and how many were not
-/// asked, as `patience` was over. `asked`: of all of them, as in [`WhyOptions`].
+/// asked, as `patience` was over. `asked`: of all of them, as in [`WhyOptions`]. `hear` is told of
+/// each answer as it comes; those that are returned may say more.
 pub fn why_each(
     pids: &[u32],
     asked: &[Asked],
     options: &SpinOptions,
     patience: Duration,
+    hear: &dyn Fn(&Answered),
 ) -> (Vec<Answered>, usize) {
     let begin = Instant::now();
+    let deadline = &options.deadline;
+    let patience = deadline.at_most(patience);
     let watched = &pids[..pids.len().min(MOST_PROCESSES)];
     let mut processes = Processes::at_once(watched, SAMPLE);
     let (waiting, polling): (Vec<u32>, Vec<u32>) = watched.iter().copied().partition(|pid| {
@@ -59,6 +64,7 @@ pub fn why_each(
             asked: asked.to_vec(),
         },
         until: begin + patience,
+        hear,
     };
     let mut seen: FxHashSet<u32> = FxHashSet::default();
     let mut chains: Vec<WhyReport> = Vec::new();
@@ -68,11 +74,18 @@ pub fn why_each(
         if seen.contains(&pid) {
             continue;
         }
-        if begin.elapsed() > patience {
+        if begin.elapsed() > patience || deadline.is_over() {
             not_asked += 1;
             continue;
         }
-        let report = follow(unstepped(pid), &mut processes, None, asked, false);
+        let terms = Terms {
+            deadline,
+            hear: &|_| {},
+            looks: false,
+        };
+        let spun = SpinReport::of_live(pid);
+        let report = follow(spun, &mut processes, None, asked, terms);
+        hear(&(pid, Ok(report.clone())));
         for link in &report.links {
             seen.insert(link.waiter.pid);
             seen.extend(link.owed_by.iter().map(|owed| owed.node.pid));
@@ -91,6 +104,7 @@ pub fn why_each(
     found.retain(|(pid, _)| !passed.contains(pid));
     for mut report in chains {
         finish(&mut report, &mut processes);
+        report.settle(deadline);
         found.push((report.pid, Ok(report)));
     }
     let order = |pid: &u32| pids.iter().position(|one| one == pid);
@@ -122,38 +136,34 @@ fn share(options: &SpinOptions, polling: usize, patience: Duration) -> SpinOptio
     }
 }
 
-/// A process all of whose threads wait.
-fn unstepped(pid: u32) -> SpinReport {
-    SpinReport {
-        schema: SpinReport::SCHEMA,
-        source: Source::Live,
-        pid,
-        program: program(pid),
-        started: 0,
-        budget_ms: 0,
-        threads: Vec::new(),
-        notes: Vec::new(),
-    }
-}
-
 /// Those that ask processes that poll.
-struct Helpers {
+struct Helpers<'a> {
     left: VecDeque<u32>,
     running: Vec<(u32, Helper)>,
     found: Vec<Answered>,
     options: WhyOptions,
     /// After this time no helper is started.
     until: Instant,
+    hear: &'a dyn Fn(&Answered),
 }
 
-impl Helpers {
+impl Helpers<'_> {
     /// Takes in what is done, and begins more; whether some are at work.
     fn turn(&mut self) -> bool {
-        let late = Instant::now() > self.until + PATIENCE;
+        // At the limit each helper hands over what it has by then.
+        let deadline = &self.options.spin.deadline;
+        let late = Instant::now() > self.until + deadline.at_most(PATIENCE) + HANDS_OVER;
         let running = std::mem::take(&mut self.running);
+        if late {
+            running.iter().for_each(|(_, helper)| helper.ask_to_end());
+        }
         for (pid, helper) in running {
             match late || helper.is_done() {
-                true => self.found.push((pid, answer(helper))),
+                true => {
+                    let answered = (pid, answer(helper));
+                    (self.hear)(&answered);
+                    self.found.push(answered);
+                }
                 false => self.running.push((pid, helper)),
             }
         }
@@ -161,10 +171,11 @@ impl Helpers {
             let Some(pid) = self.left.pop_front() else {
                 break;
             };
-            let options = &self.options;
+            let mut options = self.options.clone();
+            options.spin.deadline = options.spin.deadline.elsewhere();
             let title = format!("ff-why: asks process {pid}");
             let started = Helper::start(&title, || {
-                let found = match why(pid, options, |_| {}) {
+                let found = match why(pid, &options, &|_| {}) {
                     Ok(report) => Handed::Report(report),
                     Err(error) => Handed::Failed(
                         error.exit_code,

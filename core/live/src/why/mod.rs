@@ -44,24 +44,25 @@ mod way;
 
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
 
 use flagfinder_failure::Failure;
-use flagfinder_linux::proc::title;
+use flagfinder_linux::proc::{program, title};
 use flagfinder_replica::CoreFile;
 
-use crate::dead::{look_at_core, CoreOptions};
+use crate::dead::{look_at_threads, CoreOptions};
+use crate::deadline::Deadline;
 use crate::pick::Told;
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
-use crate::spin::{spin, Progress, SpinOptions};
+use crate::spin::{first_look, spin, Progress, SpinOptions};
 pub use asked::Asked;
-pub use each::why_each;
+pub use each::{why_each, Answered};
 pub(crate) use java_objects::never_changes;
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
 pub use report::{Link, Root, WhyReport};
+use report::{Node, RootKind};
 pub(crate) use vm_structs::LIBRARY as HOTSPOT;
 use walk::Walk;
 
@@ -76,15 +77,72 @@ pub struct WhyOptions {
     pub asked: Vec<Asked>,
 }
 
-/// Looks at the process; `told` hears which of its threads are about to be stepped.
+/// What the kernel alone tells at one look, without any of the process's files: what is left where
+/// the rest gets no answer.
+pub fn why_at_first(pid: u32) -> WhyReport {
+    begun(&first_look(pid))
+}
+
+/// Most threads of which the first look is told.
+const GLANCES: usize = 8;
+
+/// Before any link is known: what its threads do, as `spin` saw it.
+fn begun(spun: &SpinReport) -> WhyReport {
+    let first = spun.threads.iter().find(|one| one.tid == spun.pid);
+    let node = Node {
+        pid: spun.pid,
+        tid: spun.pid,
+        name: first.map_or_else(String::new, |one| one.name.clone()),
+    };
+    let mut report = so_far(spun.pid, spun.program.clone(), node, Vec::new());
+    report.source = spun.source;
+    let told = spun.threads.iter().take(GLANCES);
+    let told = told.map(|one| format!("thread {} ({}): {}", one.tid, one.name, one.reason));
+    report.notes.extend(told);
+    report
+}
+
+/// How far `spin` is, as how far the chain is.
+fn as_chain(progress: Progress<SpinReport>) -> Progress<WhyReport> {
+    match progress {
+        Progress::Begins { threads, stepped } => Progress::Begins { threads, stepped },
+        Progress::SoFar(spun) => Progress::SoFar(Box::new(begun(&spun))),
+    }
+}
+
+/// A chain that was not followed further than to `at`.
+fn so_far(pid: u32, program: String, at: Node, links: Vec<Link>) -> WhyReport {
+    let root = Root {
+        kind: RootKind::Unknown,
+        pid: Some(at.pid),
+        tid: Some(at.tid),
+        name: at.name,
+        what: "what keeps it was not found within the time limit".into(),
+    };
+    WhyReport {
+        schema: WhyReport::SCHEMA,
+        source: Source::Live,
+        pid,
+        program,
+        story: story::story(&links, &root),
+        next: Vec::new(),
+        links,
+        root,
+        notes: Vec::new(),
+        not_asked: Vec::new(),
+    }
+}
+
+/// Looks at the process; `hear` is told how far that is.
 ///
 /// # Errors
 /// Those of [`spin`].
 pub fn why(
     pid: u32,
     options: &WhyOptions,
-    told: impl FnOnce(&Progress),
+    hear: &dyn Fn(Progress<WhyReport>),
 ) -> Result<WhyReport, Failure> {
+    let deadline = &options.spin.deadline;
     let spin_options = SpinOptions {
         threads: options.thread.into_iter().collect(),
         ..options.spin.clone()
@@ -96,10 +154,33 @@ pub fn why(
             .any(|one| one.tid == tid && one.tells_all)
     };
     let by_program = |tid| is_told(tid).then_some(Told::Known);
-    let spun = spin(pid, &spin_options, told, by_program)?;
+    let hear_spin = |progress| hear(as_chain(progress));
+    let hear_links = |links: Vec<Link>| {
+        let last = links.last();
+        let last = last.map(|link| {
+            link.owed_by
+                .as_ref()
+                .map_or(&link.waiter, |owed| &owed.node)
+        });
+        if let Some(at) = last.cloned() {
+            hear(Progress::SoFar(Box::new(so_far(
+                pid,
+                program(pid),
+                at,
+                links,
+            ))));
+        }
+    };
+    let spun = spin(pid, &spin_options, &hear_spin, by_program)?;
     let mut processes = Processes::default();
-    let mut report = follow(spun, &mut processes, options.thread, &options.asked, true);
+    let terms = Terms {
+        deadline,
+        hear: &hear_links,
+        looks: true,
+    };
+    let mut report = follow(spun, &mut processes, options.thread, &options.asked, terms);
     finish(&mut report, &mut processes);
+    report.settle(deadline);
     Ok(report)
 }
 
@@ -126,26 +207,32 @@ fn finish(report: &mut WhyReport, processes: &mut Processes) {
     }
 }
 
-/// The same of a process that left the core file at `path`. `budget` is that of
-/// [`look_at_core`].
+/// The same of a process that left the core file at `path`. `options` are those of
+/// [`crate::look_at_core`], and name no threads.
 ///
 /// # Errors
-/// Those of [`look_at_core`].
+/// Those of [`crate::look_at_core`].
 pub fn why_of_core(
     core: &Rc<CoreFile>,
     path: &Path,
     thread: Option<u32>,
-    budget: Duration,
+    options: &CoreOptions,
+    hear: &dyn Fn(Progress<WhyReport>),
 ) -> Result<WhyReport, Failure> {
     if let Some(tid) = thread {
         core.thread(tid)?;
     }
-    let threads = Vec::new();
-    let spun = look_at_core(core, &CoreOptions { threads, budget })?;
-    let notes = spun.notes.clone();
-    let mut report = follow(spun, &mut Processes::of_core(core), thread, &[], false);
+    let mut spun = look_at_threads(core, options, &|progress| hear(as_chain(progress)))?;
+    let notes = std::mem::take(&mut spun.notes);
+    let terms = Terms {
+        deadline: &options.deadline,
+        hear: &|_| {},
+        looks: false,
+    };
+    let mut report = follow(spun, &mut Processes::of_core(core), thread, &[], terms);
     report.next = story::next_of_core(path, &report.program);
     report.notes = notes;
+    report.settle(&options.deadline);
     if let Some(fault) = fault(core.signal()) {
         report.notes.push(format!(
             "{fault} ended the process: its threads did what they did just then, and may not have hung"
@@ -165,20 +252,29 @@ fn fault(signal: i32) -> Option<&'static str> {
     }
 }
 
-/// The chain from the threads that `spin` or a core told of. `looks`: of threads that poll on the
-/// way, `spin` is asked what they do.
+/// How a chain is followed.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    deadline: &'a Deadline,
+    /// Hears the links that are known by now.
+    hear: &'a dyn Fn(Vec<Link>),
+    /// Of threads that poll on the way, `spin` is asked what they do.
+    looks: bool,
+}
+
+/// The chain from the threads that `spin` or a core told of.
 fn follow(
     spun: SpinReport,
     processes: &mut Processes,
     thread: Option<u32>,
     asked: &[Asked],
-    looks: bool,
+    terms: Terms,
 ) -> WhyReport {
     let begins = begins(&spun, thread);
     let (pid, source, program) = (spun.pid, spun.source, spun.program.clone());
     let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
     let asked = asked.iter().map(|one| (one.tid, one.clone()));
-    let mut walk = Walk::new(processes, threads.collect(), asked.collect(), looks);
+    let mut walk = Walk::new(processes, threads.collect(), asked.collect(), terms);
     let mut best: Option<(Vec<Link>, Root, Weight)> = None;
     for tid in begins {
         let found = walk.follow(pid, tid);
@@ -210,6 +306,7 @@ fn follow(
         links,
         root,
         notes: Vec::new(),
+        not_asked: Vec::new(),
     }
 }
 

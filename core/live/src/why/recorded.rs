@@ -84,6 +84,7 @@ pub fn why_recorded(normal: &Trace, spin: &Trace, thread: Option<u32>) -> Found<
         links,
         root,
         notes: divergence.unlike,
+        not_asked: Vec::new(),
     })
 }
 

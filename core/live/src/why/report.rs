@@ -4,6 +4,7 @@
 use flagfinder_code::Code;
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::Deadline;
 use crate::report::Source;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +128,8 @@ pub struct WhyReport {
     pub next: Vec<String>,
     /// What could not be looked at.
     pub notes: Vec<String>,
+    /// What the time limit left no time for.
+    pub not_asked: Vec<String>,
 }
 
 impl WhyReport {
@@ -134,6 +137,13 @@ impl WhyReport {
 
     fn schema() -> &'static str {
         Self::SCHEMA
+    }
+
+    /// Tells what was left out.
+    pub(crate) fn settle(&mut self, deadline: &Deadline) {
+        let (not_asked, note) = deadline.not_asked();
+        self.not_asked = not_asked;
+        self.notes.extend(note);
     }
 
     /// Goes on where another chain begins; whether this one ends there.
@@ -214,6 +224,7 @@ mod tests {
             root,
             next: Vec::new(),
             notes: Vec::new(),
+            not_asked: Vec::new(),
         }
     }
 

@@ -20,6 +20,8 @@ use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::served::from_client;
 use super::way::{Chosen, Outcome, Way};
+use super::Terms;
+use crate::helpers::what_it_does;
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 
@@ -45,6 +47,9 @@ pub struct Walk<'a> {
     examined: FxHashMap<u32, Examined>,
     looks: usize,
     effort: Effort,
+    terms: Terms<'a>,
+    /// Where the chain begins.
+    first: Place,
 }
 
 /// A thread: process and thread id.
@@ -63,21 +68,24 @@ impl<'a> Walk<'a> {
         processes: &'a mut Processes,
         spun: FxHashMap<u32, ThreadReport>,
         asked: FxHashMap<u32, Asked>,
-        looks: bool,
+        terms: Terms<'a>,
     ) -> Self {
         Walk {
             processes,
             spun,
             asked,
-            to_step: if looks { MOST_STEPPED } else { 0 },
+            to_step: if terms.looks { MOST_STEPPED } else { 0 },
             examined: FxHashMap::default(),
             looks: 0,
             effort: Effort::begin(),
+            terms,
+            first: (0, 0),
         }
     }
 
     pub fn follow(&mut self, pid: u32, tid: u32) -> (Vec<Link>, Root, Weight) {
         self.looks = 0;
+        self.first = (pid, tid);
         let found = self.explore((pid, tid), &mut Trail::default());
         match found.outcome {
             Outcome::Root(root, weight) => (found.links, root, weight),
@@ -108,7 +116,55 @@ impl<'a> Walk<'a> {
             begins,
         );
         self.examined.insert(tid, found.clone());
+        (self.terms.hear)(self.known_links());
         found
+    }
+
+    /// The links that are known by now, as far as it is one thread that owes each.
+    fn known_links(&self) -> Vec<Link> {
+        let mut links: Vec<Link> = Vec::new();
+        let mut at = self.first;
+        while let Some(examined) = self.examined.get(&at.1) {
+            let State::Waits(obstacles) = &examined.state else {
+                break;
+            };
+            let is_back = links.iter().any(|link| link.waiter.tid == at.1);
+            let Some(obstacle) = obstacles.first().filter(|_| !is_back) else {
+                break;
+            };
+            let debtor = match &obstacle.debtors[..] {
+                [only] if !obstacle.by_elimination => Some(only),
+                _ => None,
+            };
+            let next = debtor.map(|debtor| match &debtor.who {
+                Who::Thread(pid, tid) => (*pid, *tid),
+                Who::Process(pid, _) => (*pid, *pid),
+            });
+            links.push(Link {
+                waiter: self.node(at),
+                waits_for: obstacle.waits_for.clone(),
+                owed_by: debtor.zip(next).map(|(debtor, place)| OwedBy {
+                    node: self.node(place),
+                    code: debtor.code.clone(),
+                }),
+                known: debtor.map_or(obstacle.known, |debtor| debtor.known),
+                reason: debtor
+                    .map_or(&obstacle.reason, |debtor| &debtor.reason)
+                    .clone(),
+                stack: examined.stack.clone(),
+            });
+            match next {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        links
+    }
+
+    /// Nothing new is looked at once the time limit is over.
+    fn is_left_out(&self, (pid, tid): Place) -> bool {
+        let what = || format!("what keeps thread {tid} of process {pid}");
+        !self.examined.contains_key(&tid) && self.terms.deadline.leaves_out(what)
     }
 
     /// A thread of another process that polls is stepped, as those of the first are.
@@ -130,15 +186,19 @@ impl<'a> Walk<'a> {
         if java::owed(process, tid).is_some() {
             return;
         }
+        if self.terms.deadline.leaves_out(|| what_it_does(tid)) {
+            return;
+        }
         self.to_step -= 1;
         let before = Effort::begin();
         let options = SpinOptions {
             threads: vec![tid],
             budget: BUDGET,
             most: 1,
+            deadline: self.terms.deadline.clone(),
             ..SpinOptions::default()
         };
-        if let Ok(report) = spin(pid, &options, |_| {}, |_| None) {
+        if let Ok(report) = spin(pid, &options, &|_| {}, |_| None) {
             let found = report.threads.into_iter().find(|thread| thread.tid == tid);
             self.spun.extend(found.map(|thread| (tid, thread)));
         }
@@ -156,6 +216,10 @@ impl<'a> Walk<'a> {
             let what = "the chain was not followed further: that takes too long";
             let end = End::unknown(what);
             return Chosen::end(end, &self.node(place));
+        }
+        if self.is_left_out(place) {
+            let what = "the chain was not followed further: the time limit was over";
+            return Chosen::end(End::unknown(what), &self.node(place));
         }
         let examined = self.look(place, trail.path.is_empty());
         let obstacles = match &examined.state {
@@ -372,6 +436,10 @@ impl<'a> Walk<'a> {
     /// A circle among other threads of the process: what hangs there where the chosen thread does
     /// not. Only what is seen of their locks is followed: threads that wait for work are many.
     pub fn any_circle(&mut self, pid: u32) -> Option<(Vec<Link>, Root)> {
+        let what = || format!("whether other threads of process {pid} wait in a circle");
+        if self.terms.deadline.leaves_out(what) {
+            return None;
+        }
         self.effort = Effort::begin();
         self.to_step = 0;
         let tids = self.processes.get(pid).map(super::process::Process::tids)?;
@@ -386,7 +454,7 @@ impl<'a> Walk<'a> {
 
     /// The only thread of the same process that can end this one's wait, if one is seen.
     fn waits_for(&mut self, pid: u32, tid: u32) -> Option<u32> {
-        if self.effort.exceeds(PATIENCE) {
+        if self.effort.exceeds(PATIENCE) || self.is_left_out((pid, tid)) {
             return None;
         }
         let State::Waits(obstacles) = self.look((pid, tid), false).state else {

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: MIT
+"""A question in a process of its own, which can be left behind.
+
+In: a question and its time limit. Out: its answer; or, where none comes, LeftBehind, which says
+where the process that asked sits. What that process posts meanwhile is heard at once.
+
+A thread in a call of the kernel that does not return (a file system whose server is dead) can't be
+ended, and its process never goes away. So the command asks in a child, and outlives it. The child
+ends when the command does. Programs that step threads notice that they have lost it, and let go.
+Blind spot: the command must have one thread, since others are not there in the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import pickle
+import select
+import signal
+import stat
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+
+from flagfinder import _core
+from flagfinder.live.deadline import not_asked
+from flagfinder.live.tree import descendants
+from flagfinder.shared.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from flagfinder.live.fields import SpinFields, SpinThreadFields, WhyFields
+
+T = TypeVar("T")
+Post = Callable[[object], None]
+Told = Callable[[int, list[int]], object]
+
+_GRACE = 2.0  # s beyond the limit: the engine ends what it has begun
+_STUCK = 6.0  # s in one call to a file system's server: it is dead
+_TICK = 0.25  # s between looks at what the child does
+_ENDS = 0.5  # s that a killed child may take to be gone
+_PR_SET_PDEATHSIG = 1
+_LENGTH = struct.Struct("=Q")
+# Functions of the kernel that wait for a server: of FUSE, NFS, SMB, 9P, Ceph, autofs.
+_OF_SERVERS = (
+    "request_wait_answer",
+    "fuse_",
+    "rpc_",
+    "nfs",
+    "wait_for_response",
+    "cifs",
+    "p9_",
+    "ceph_",
+    "autofs",
+)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LeftBehind(UnavailableError):
+    """The question got no answer in time. ``where``: what its process did at last."""
+
+    def __init__(self, limit: float, where: str) -> None:
+        super().__init__(
+            "The question got no answer",
+            f"it was cut off after {limit:.0f} s: {where}",
+            "`--timeout SECONDS` gives it more time. A file system that does not answer needs its "
+            "server: `umount -f` or `umount -l` lets go of it.",
+            "The process was let go, and is as it was.",
+        )
+        self.where = where
+
+
+def ask_apart(
+    question: Callable[[Post], T], limit: float, hear: Callable[[object], object] | None = None
+) -> T:
+    """The answer of ``question``, which runs in a child, or what it raised. ``hear`` is called with
+    each thing that it posts.
+
+    Raises LeftBehind where the answer does not come within the limit and a short grace, or where
+    the child waits for a dead server.
+    """
+    child = _Child.start(question)
+    try:
+        return cast("T", _answer(child, limit, hear or (lambda _: None)))
+    finally:
+        child.end()
+        os.close(child.messages)
+        os.close(child.words)
+
+
+_asking: set[int] = set()  # children of this process that are at work, or were left behind
+
+
+def asking() -> set[int]:
+    """The processes that ask for this one, and what they started."""
+    return {one for pid in _asking for one in (pid, *descendants(pid))}
+
+
+@dataclass
+class _Child:
+    """The process that asks: its messages, and what it prints."""
+
+    pid: int
+    messages: int
+    words: int
+    is_gone: bool = False
+    received: bytearray = field(default_factory=bytearray)
+
+    @classmethod
+    def start(cls, question: Callable[[Post], object]) -> _Child:
+        messages, to_parent = os.pipe()
+        words, printed = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        # Signals that end the command reach the child once it does what they do by default.
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        )
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _ask(question, parent, to_parent, printed)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(to_parent)
+        os.close(printed)
+        _asking.add(pid)
+        return cls(pid, messages, words)
+
+    def read(self) -> Iterator[tuple[str, object]]:
+        """What it has sent meanwhile. Raises EOFError behind the last."""
+        part = os.read(self.messages, 1 << 20)
+        if not part:
+            raise EOFError
+        self.received += part
+        while len(self.received) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self.received)
+            end = _LENGTH.size + length
+            if len(self.received) < end:
+                break
+            message: tuple[str, object] = pickle.loads(self.received[_LENGTH.size : end])
+            del self.received[:end]
+            yield message
+
+    def relay(self) -> bool:
+        """Prints what it printed (a message of the engine that failed); whether more may come."""
+        part = os.read(self.words, 1 << 16)
+        with contextlib.suppress(OSError):
+            sys.stderr.write(part.decode("utf-8", "replace"))
+            sys.stderr.flush()
+        return bool(part)
+
+    def end(self) -> None:
+        """Ends it, if it is still there, and what it started. Never waits long."""
+        if self._is_over(0.0):
+            return
+        # Helpers let go of the threads that they step; no other signal may end those.
+        for pid in descendants(self.pid):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
+        os.kill(self.pid, signal.SIGKILL)
+        self._is_over(_ENDS)
+
+    def _is_over(self, patience: float) -> bool:
+        end = time.monotonic() + patience
+        while not self.is_gone:
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                    if time.monotonic() >= end:
+                        return False
+                    time.sleep(0.002)
+                    continue
+            self.is_gone = True
+        _asking.discard(self.pid)
+        return True
+
+
+def _answer(child: _Child, limit: float, hear: Callable[[object], object]) -> object:
+    begin = time.monotonic()
+    end = begin + limit + _GRACE
+    waits = _Waits(child.pid)
+    open_ends = [child.messages, child.words]
+    while True:
+        now = time.monotonic()
+        ready, _, _ = select.select(open_ends, [], [], max(0.0, min(_TICK, end - now)))
+        if child.words in ready and not child.relay():
+            open_ends.remove(child.words)
+        if child.messages in ready:
+            try:
+                for kind, what in child.read():
+                    if kind == "answer":
+                        return what
+                    if kind == "failure":
+                        assert isinstance(what, BaseException)
+                        raise what
+                    hear(what)
+            except EOFError:
+                raise _ended(child) from None
+        if time.monotonic() >= end or waits.for_server():
+            raise _left(child, time.monotonic() - begin)
+
+
+def _ended(child: _Child) -> UnavailableError:
+    return UnavailableError(
+        "The question got no answer",
+        f"process {child.pid} of flagfinder, which asked, has ended before",
+        "Try again; please report it if it happens again.",
+        "The process was let go, and is as it was.",
+    )
+
+
+def _left(child: _Child, passed: float) -> LeftBehind:
+    """What the child did at last; it is ended, where that can be."""
+    where = f"process {child.pid} of flagfinder, which asked, {_doing(child.pid)}"
+    child.end()
+    if not child.is_gone:
+        where += "; it can't be ended, and was left behind"
+    return LeftBehind(passed, where)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A thread of ours. ``place``: the function of the kernel that it sleeps in; ``sleeps``: how
+    often it went to sleep by now.
+    """
+
+    pid: int
+    tid: int
+    place: str
+    state: str
+    sleeps: str
+
+
+def _tasks(pid: int) -> Iterator[_Task]:
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, KeyError):
+                place = (task / "wchan").read_text(encoding="ascii", errors="replace")
+                lines = (task / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+                status = {name: value for name, _, value in (x.partition(":") for x in lines)}
+                sleeps = status["voluntary_ctxt_switches"]
+                yield _Task(pid, int(task.name), place, status["State"].strip()[0], sleeps)
+
+
+@dataclass
+class _Waits:
+    """Whether a thread of the child waits for the answer of a file system's server for long."""
+
+    pid: int
+    since: dict[_Task, float] = field(default_factory=dict)
+    looked: float = 0.0
+
+    def for_server(self) -> bool:
+        now = time.monotonic()
+        if now - self.looked < _TICK:
+            return False
+        self.looked = now
+        # Whoever got an answer meanwhile has gone to sleep once more.
+        waiting = [task for task in _tasks(self.pid) if task.place.startswith(_OF_SERVERS)]
+        self.since = {task: self.since.get(task, now) for task in waiting}
+        return any(now - since >= _STUCK for since in self.since.values())
+
+
+def _doing(pid: int) -> str:
+    """What the child does: its thread that can't be interrupted, or waits for a server."""
+    for task in _tasks(pid):
+        if task.state == "D" or task.place.startswith(_OF_SERVERS):
+            threads: list[SpinThreadFields] = json.loads(_core.spin_at_first(pid))["threads"]
+            told = next((one["reason"] for one in threads if one["tid"] == task.tid), "")
+            return f"sits in a call of the kernel: {told.rpartition('; ')[2]}"
+    return "was still at work"
+
+
+def _ask(question: Callable[[Post], object], parent: int, messages: int, printed: int) -> NoReturn:
+    """What the child does."""
+    try:
+        _stand_apart(parent, messages, printed)
+
+        _asking.clear()
+
+        def post(kind: str, what: object) -> None:
+            content = pickle.dumps((kind, what))
+            content = _LENGTH.pack(len(content)) + content
+            while content:
+                content = content[os.write(messages, content) :]
+
+        try:
+            answer = question(lambda what: post("post", what))
+        except BaseException as error:
+            post("failure", _sendable(error))
+        else:
+            post("answer", answer)
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _stand_apart(parent: int, messages: int, printed: int) -> None:
+    os.setsid()  # out of reach of Ctrl-C: the command ends it
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Who reads the command's output waits until all have closed it.
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            if int(entry) not in (1, 2, messages) and _is_read_by_others(int(entry)):
+                os.close(int(entry))
+
+
+def _is_read_by_others(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    is_channel = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+    access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+    return is_channel and access != os.O_RDONLY
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """The error, with where it came from as a note."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+AnyFields = TypeVar("AnyFields", "SpinFields", "WhyFields")
+
+
+def report_apart(
+    question: Callable[[Callable[[str], object], Told], AnyFields], limit: float, told: Told | None
+) -> AnyFields:
+    """A report from ``question``, which is given what hears JSON of the report so far, and what
+    hears which threads are looked at. Where it gets no answer, the report so far.
+    """
+    so_far: list[str] = []
+
+    def hear(what: object) -> None:
+        if isinstance(what, str):
+            so_far[:] = [what]
+        elif told is not None:
+            told(*cast("tuple[int, list[int]]", what))
+
+    def asked(post: Post) -> AnyFields:
+        return question(post, lambda threads, stepped: post((threads, stepped)))
+
+    try:
+        return ask_apart(asked, limit, hear)
+    except LeftBehind as left:
+        if not so_far:
+            raise
+        raw: AnyFields = json.loads(so_far[0])
+        not_asked(raw, limit, f"all that is not told here; {left.where}")
+        return raw
