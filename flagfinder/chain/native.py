@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.chain.good_run import GoodRun, SeenWord, Wrote, run_well
 from flagfinder.flags.flags import Report, parse_hex
+from flagfinder.live.apart import ask_apart
+from flagfinder.live.deadline import DEFAULT_TIMEOUT
 from flagfinder.live.spin import SpinReport, spin
 from flagfinder.live.tree import descendants, end_tree
 from flagfinder.shared.errors import PermissionDeniedError, TargetError
@@ -139,12 +141,16 @@ def _ask(pid: int) -> SpinReport:
         if number:
             time.sleep(1.0)
         for one in [pid, *descendants(pid)]:
-            report = spin(one)
+            report = _spin(one)
             if report.flag is not None:
                 return report
             first = first or report
     assert first is not None
     return first
+
+
+def _spin(pid: int) -> SpinReport:
+    return SpinReport.from_raw(ask_apart(lambda _: spin(pid).raw, DEFAULT_TIMEOUT))
 
 
 def _doubts(run: GoodRun) -> list[str]:

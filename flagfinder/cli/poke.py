@@ -22,10 +22,12 @@ from flagfinder.cli.common import (
     add_verb,
     print_json,
 )
+from flagfinder.live.apart import LeftBehind, ask_apart
+from flagfinder.live.deadline import DEFAULT_TIMEOUT
 from flagfinder.live.poke import Poked, poke, try_poke
 from flagfinder.live.poke_plan import Plan, plan_poke
 from flagfinder.report.terminal import Terminal
-from flagfinder.shared.errors import UsageError
+from flagfinder.shared.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import PokeFields, TriedFields
@@ -74,13 +76,16 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             "The word isn't named", "--address goes with --size", "Give both, or --flag."
         )
     terminal.message(f"looking which thread of process {options.pid} polls it")
-    plan = plan_poke(
-        options.pid,
-        flag=options.flag,
-        address=options.address,
-        size=options.size,
-        thread=options.thread,
-        value=options.value,
+    plan = ask_apart(
+        lambda _: plan_poke(
+            options.pid,
+            flag=options.flag,
+            address=options.address,
+            size=options.size,
+            thread=options.thread,
+            value=options.value,
+        ),
+        DEFAULT_TIMEOUT,
     )
     if options.dry_run:
         return _try(options, terminal, plan)
@@ -89,7 +94,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if options.json:
             print_json(terminal, "poke", _planned(plan))
         return EXIT_NOTHING_FOUND
-    done = poke(plan)
+    done = _written(plan)
     if options.json:
         print_json(terminal, "poke", _fields(done))
     else:
@@ -102,8 +107,20 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_NOTHING_FOUND if done.left is False else EXIT_FOUND
 
 
+def _written(plan: Plan) -> Poked:
+    try:
+        return ask_apart(lambda _: poke(plan), DEFAULT_TIMEOUT)
+    except LeftBehind as left:
+        raise UnavailableError(
+            "It is not known whether the thread goes on, nor whether the word was written",
+            f"{left.because}; {left.where}",
+            f"`flagfinder spin {plan.pid}` tells what its threads poll now.",
+            "No other word was written.",
+        ) from None
+
+
 def _try(options: argparse.Namespace, terminal: Terminal, plan: Plan) -> int:
-    proof = try_poke(plan)
+    proof = ask_apart(lambda _: try_poke(plan), DEFAULT_TIMEOUT)
     if options.json:
         tried: TriedFields = {
             "outcome": proof.outcome,

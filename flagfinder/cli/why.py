@@ -200,7 +200,7 @@ def _add_others(report: WhyReport, deadline: Deadline) -> None:
     raw = report.raw
     raw["others"] = []
     if deadline.is_over:
-        not_asked(raw, deadline.limit, "the processes that it started")
+        not_asked(raw, deadline.over, "the processes that it started")
         return
     ours = {os.getppid(), *descendants(os.getppid())}
     pids = [one for one in descendants(report.pid) if one not in ours]

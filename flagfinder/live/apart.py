@@ -64,16 +64,19 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LeftBehind(UnavailableError):
-    """The question got no answer in time. ``where``: what its process did at last."""
+    """The question got no answer in time. ``because`` says why it was cut off, ``where`` what its
+    process did at last.
+    """
 
-    def __init__(self, limit: float, where: str) -> None:
+    def __init__(self, because: str, where: str) -> None:
         super().__init__(
             "The question got no answer",
-            f"it was cut off after {limit:.0f} s: {where}",
+            f"{because}; {where}",
             "`--timeout SECONDS` gives it more time. A file system that does not answer needs its "
             "server: `umount -f` or `umount -l` lets go of it.",
             "The process was let go, and is as it was.",
         )
+        self.because = because
         self.where = where
 
 
@@ -111,6 +114,7 @@ class _Child:
     messages: int
     words: int
     is_gone: bool = False
+    was_killed: bool = False
     received: bytearray = field(default_factory=bytearray)
 
     @classmethod
@@ -160,8 +164,9 @@ class _Child:
 
     def end(self) -> None:
         """Ends it, if it is still there, and what it started. Never waits long."""
-        if self._is_over(0.0):
+        if self.was_killed or self._is_over(0.0):
             return
+        self.was_killed = True
         # Helpers let go of the threads that they step; no other signal may end those.
         for pid in descendants(self.pid):
             with contextlib.suppress(OSError):
@@ -184,8 +189,7 @@ class _Child:
 
 
 def _answer(child: _Child, limit: float, hear: Callable[[object], object]) -> object:
-    begin = time.monotonic()
-    end = begin + limit + _GRACE
+    end = time.monotonic() + limit + _GRACE
     waits = _Waits(child.pid)
     open_ends = [child.messages, child.words]
     while True:
@@ -204,8 +208,10 @@ def _answer(child: _Child, limit: float, hear: Callable[[object], object]) -> ob
                     hear(what)
             except EOFError:
                 raise _ended(child) from None
-        if time.monotonic() >= end or waits.for_server():
-            raise _left(child, time.monotonic() - begin)
+        if waits.for_server():
+            raise _left(child, f"a file system has not answered for {_STUCK:g} s")
+        if time.monotonic() >= end:
+            raise _left(child, f"the time limit of {limit:g} s was over")
 
 
 def _ended(child: _Child) -> UnavailableError:
@@ -217,13 +223,13 @@ def _ended(child: _Child) -> UnavailableError:
     )
 
 
-def _left(child: _Child, passed: float) -> LeftBehind:
+def _left(child: _Child, because: str) -> LeftBehind:
     """What the child did at last; it is ended, where that can be."""
     where = f"process {child.pid} of flagfinder, which asked, {_doing(child.pid)}"
     child.end()
     if not child.is_gone:
         where += "; it can't be ended, and was left behind"
-    return LeftBehind(passed, where)
+    return LeftBehind(because, where)
 
 
 @dataclass(frozen=True)
@@ -364,5 +370,5 @@ def report_apart(
         if not so_far:
             raise
         raw: AnyFields = json.loads(so_far[0])
-        not_asked(raw, limit, f"all that is not told here; {left.where}")
+        not_asked(raw, left.because, f"all that is not told here; {left.where}")
         return raw

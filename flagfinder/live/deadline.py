@@ -35,12 +35,17 @@ class Deadline:
         return self.left == 0.0
 
     @property
+    def over(self) -> str:
+        """Why something was left out."""
+        return f"the time limit of {self.limit:g} s was over"
+
+    @property
     def for_engine(self) -> tuple[float, float]:
         """The whole limit, which is told, and what is left of it."""
         return self.limit, self.left
 
 
-def not_asked(raw: SpinFields | WhyFields, limit: float, what: str) -> None:
-    """Adds to a report what was left out as the limit was over."""
+def not_asked(raw: SpinFields | WhyFields, because: str, what: str) -> None:
+    """Adds to a report what was left out, and why."""
     raw["not_asked"].append(what)
-    raw["notes"].append(f"not asked, as the time limit of {limit:g} s was over: {what}")
+    raw["notes"].append(f"not asked, as {because}: {what}")

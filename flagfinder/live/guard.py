@@ -90,8 +90,8 @@ def _ask(pids: Sequence[int], timeout: float) -> Asked:
         deadline = Deadline.after(timeout)
         return ask_apart(lambda post: ask(pids, deadline=deadline, so_far=post), timeout, hear)
     except LeftBehind as failure:
-        note = f"not asked, as that took too long: all that is not told here; {failure.where}"
-        return asked(answers.values(), [note])
+        told = f"not asked, as {failure.because}: all that is not told here; {failure.where}"
+        return asked(answers.values(), [told])
 
 
 def _started(command: Sequence[str], let_in: Callable[[], None]) -> subprocess.Popen[bytes]:

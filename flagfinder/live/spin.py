@@ -214,7 +214,7 @@ def spin(
     if in_place:  # Python's code is not read while its threads are held.
         raw = engine()
         if deadline.is_over:
-            not_asked(raw, timeout, "the code of its Python")
+            not_asked(raw, deadline.over, "the code of its Python")
             return SpinReport.from_raw(raw)
         _add_python(raw, partial(read_python, pid))
         return SpinReport.from_raw(raw)

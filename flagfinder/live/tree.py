@@ -72,10 +72,7 @@ def ask(
     )
     notes = list(unreadable)
     if left and deadline.is_over:
-        notes.append(
-            f"{left} of the processes were not asked: the time limit of {deadline.limit:g} s was "
-            "over"
-        )
+        notes.append(f"{left} of the processes were not asked: {deadline.over}")
     elif left:
         notes.append(f"{left} of the processes were not asked: there are too many")
     return asked(answers, notes)

@@ -71,7 +71,7 @@ def why(
     ]
     if others and report.root.kind in _OF_CODE:
         if deadline.is_over:
-            not_asked(raw, timeout, "the code of Python and shells at the end of the chain")
+            not_asked(raw, deadline.over, "the code of Python and shells at the end of the chain")
         else:
             if so_far is not None:
                 so_far(json.dumps(raw))
