@@ -71,7 +71,7 @@ def reply(operation: int, node: int, body: bytes, content: bytes) -> bytes | int
     if operation == LOOKUP:
         if body.split(b"\0")[0] != b"app":
             return ENOENT
-        return struct.pack("<5Q2I", FILE_NODE, 0, 0, 0, 0, 0) + attributes(FILE_NODE, len(content))
+        return struct.pack("<4Q2I", FILE_NODE, *[0] * 5) + attributes(FILE_NODE, len(content))
     if operation == GETATTR:
         return struct.pack("<QII", 0, 0, 0) + attributes(node, len(content))
     if operation == READ:
