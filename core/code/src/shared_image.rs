@@ -8,9 +8,12 @@ use std::sync::{Arc, Mutex};
 use crate::image::Image;
 use crate::ModuleInput;
 
-/// Most images that are kept for the next process; the one that was asked for last is at the end.
+/// Images that are kept for the next process; the one that was asked for last is at the end.
 static SHARED: Mutex<Vec<Known>> = Mutex::new(Vec::new());
-const MOST_SHARED: usize = 16;
+/// So many are kept, or as many as have so many bytes in their files: an image takes about as much
+/// as its file, once all of it was asked for.
+const MOST_SHARED: usize = 256;
+const MOST_BYTES: u64 = 256 << 20;
 
 /// By what a module is known to have the same content.
 struct Known {
@@ -20,6 +23,13 @@ struct Known {
     /// Of the file and of its separate debug information, which a build does not change together.
     stamps: [Option<Stamp>; 2],
     image: Arc<Image>,
+}
+
+impl Known {
+    fn bytes(&self) -> u64 {
+        let [own, debug] = self.stamps.map(|stamp| stamp.map_or(0, |(.., size)| size));
+        own.max(debug)
+    }
 }
 
 /// Device, number, seconds and ns of the last change, size.
@@ -38,10 +48,11 @@ fn stamps(module: &ModuleInput, image: &Image) -> [Option<Stamp>; 2] {
     ]
 }
 
-/// The image of a module that many processes have is read once. A build-id says that it is the
-/// same one; a module without is read each time.
+/// The image of a module that many processes have is read once: it is the same one if path, device,
+/// inode, size and time of the file are, and the build-id where one is known. A module that is
+/// believed for code of its own process is read each time.
 pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
-    if module.identity.build_id.is_empty() {
+    if !module.samples.is_empty() {
         return Arc::new(Image::load(module));
     }
     let is_it = |known: &Known| {
@@ -69,7 +80,7 @@ pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
                 stamps: stamps(module, &image),
                 image: image.clone(),
             });
-            if all.len() > MOST_SHARED {
+            while all.len() > MOST_SHARED || all.iter().map(Known::bytes).sum::<u64>() > MOST_BYTES {
                 all.remove(0);
             }
         }
@@ -96,21 +107,41 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_several_processes_is_read_once_if_a_build_id_says_that_it_is_the_same() {
+    fn a_module_of_several_processes_is_read_once_unless_it_is_checked_with_their_code() {
         let own = std::env::current_exe().expect("a path");
         let bytes = map(&own).expect("its bytes");
         let file = object::File::parse(&bytes[..]).expect("an ELF file");
-        let Some(build_id) = file.build_id().ok().flatten() else {
-            return; // this linker writes none
-        };
         let is_shared = |of: &ModuleInput| Arc::ptr_eq(&shared_image(of), &shared_image(of));
         // If another test looks at the list at the same moment, it is read once more.
-        assert!((0..1000).any(|_| is_shared(&module(&own, build_id))));
-        assert!(!is_shared(&module(&own, &[])));
+        let becomes_shared = |of: &ModuleInput| (0..1000).any(|_| is_shared(of));
+        // This linker may write no build-id.
+        if let Some(build_id) = file.build_id().ok().flatten() {
+            assert!(becomes_shared(&module(&own, build_id)));
+        }
+        assert!(becomes_shared(&module(&own, &[])));
+        let checked = ModuleInput {
+            samples: vec![(0x1000, Box::new([0x90; 16]))],
+            ..module(&own, &[])
+        };
+        assert!(!is_shared(&checked));
         let replaced = shared_image(&module(&own, &[7; 20]));
         assert!(replaced
             .note
             .as_ref()
             .is_some_and(|note| note.contains("put the old file back")));
+    }
+
+    #[test]
+    fn a_file_that_was_written_anew_is_read_anew() {
+        let own = std::env::current_exe().expect("a path");
+        let name = format!("ff-shared-image-{}", std::process::id());
+        let copy = std::env::temp_dir().join(name);
+        std::fs::copy(&own, &copy).expect("a copy");
+        let before = shared_image(&module(&copy, &[]));
+        std::fs::remove_file(&copy).expect("removed");
+        std::fs::copy(&own, &copy).expect("another copy");
+        let after = shared_image(&module(&copy, &[]));
+        std::fs::remove_file(&copy).expect("removed");
+        assert!(!Arc::ptr_eq(&before, &after));
     }
 }

@@ -82,6 +82,32 @@ impl Code {
         found.extend(callers);
         found
     }
+
+    /// Numbers of the call sites of a stack, those of Python functions behind those of the code
+    /// that interprets them.
+    fn stack(
+        &mut self,
+        words: &[u64],
+        python: &BTreeMap<u32, PythonFact>,
+        told: &mut Told,
+    ) -> Vec<u32> {
+        let is_python = |word: &u64| word & (PYTHON | WALKED) == PYTHON;
+        let native = words.iter().position(is_python).unwrap_or(words.len());
+        let (native, functions) = words.split_at(native);
+        let mut named = Vec::new();
+        for address in self.live(native) {
+            named.push(*self.known.entry(address).or_insert_with(|| {
+                let site = self.names.caller(address);
+                let name = site.to_string();
+                let offset = site.offset;
+                told.number(name, site.module.map(|module| Place { module, offset }))
+            }));
+        }
+        let functions = functions.iter().map(|word| *word as u32);
+        let functions = functions.filter_map(|number| python.get(&number));
+        named.extend(functions.map(|function| told.number(python_site(function), None)));
+        named
+    }
 }
 
 impl Stacks {
@@ -127,63 +153,99 @@ impl Stacks {
         recorded: i64,
         words: impl Fn(u32) -> &'w [u64],
     ) -> Named {
-        let mut codes: HashMap<u32, Code> = HashMap::new();
-        let mut sites: Vec<String> = Vec::new();
-        let mut places = Vec::new();
-        let mut numbers: HashMap<String, u32> = HashMap::new();
-        let mut stacks = vec![Vec::new()];
-        let parents = &self.parents;
-        let code_of = |codes: &mut HashMap<u32, Code>, mut pid: u32| {
-            for _ in 0..GENERATIONS {
-                let parent = parents.get(&pid).filter(|_| !maps.contains_key(&pid));
-                pid = parent.copied().unwrap_or(pid);
+        let mut told = Told::default();
+        let mut found_at = vec![String::new(); self.places.len() + 1];
+        let mut stacks = vec![Vec::new(); self.list.len() + 1];
+        for (text, work) in self.by_code(maps) {
+            let mut code = Code::new(text, recorded);
+            for at in work.places {
+                found_at[at + 1] = code.names.code(self.places[at].1).to_string();
             }
-            let text = maps.get(&pid).copied().unwrap_or_default();
-            codes
-                .entry(pid)
-                .or_insert_with(|| Code::new(text, recorded));
-            pid
-        };
-        let mut found_at = vec![String::new()];
-        for (pid, address) in self.places {
-            let pid = code_of(&mut codes, pid);
-            found_at.push(codes[&pid].names.code(address).to_string());
-        }
-        for (pid, stack) in self.list {
-            let pid = code_of(&mut codes, pid);
-            let Some(code) = codes.get_mut(&pid) else {
-                continue;
-            };
-            let words = words(stack);
-            let is_python = |word: &u64| word & (PYTHON | WALKED) == PYTHON;
-            let native = words.iter().position(is_python).unwrap_or(words.len());
-            let (native, functions) = words.split_at(native);
-            let mut number = |name: String, place: Option<Place>| {
-                *numbers.entry(name).or_insert_with_key(|name| {
-                    sites.push(name.clone());
-                    places.push(place);
-                    sites.len() as u32 - 1
-                })
-            };
-            let mut named = Vec::new();
-            for address in code.live(native) {
-                named.push(*code.known.entry(address).or_insert_with(|| {
-                    let site = code.names.caller(address);
-                    let name = site.to_string();
-                    let offset = site.offset;
-                    number(name, site.module.map(|module| Place { module, offset }))
-                }));
+            for at in work.stacks {
+                stacks[at + 1] = code.stack(words(self.list[at].1), python, &mut told);
             }
-            let functions = functions.iter().map(|word| *word as u32);
-            let functions = functions.filter_map(|number| python.get(&number));
-            named.extend(functions.map(|function| number(python_site(function), None)));
-            stacks.push(named);
         }
+        told.renumber(&mut stacks);
         Named {
-            sites,
-            places,
+            sites: told.sites,
+            places: told.places,
             stacks,
             found_at,
         }
+    }
+
+    /// What is to be named by each code map. The code of one is dropped before that of the next is
+    /// read: there may be a map for each of thousands of processes.
+    fn by_code<'m>(&self, maps: &HashMap<u32, &'m str>) -> Vec<(&'m str, Work)> {
+        let mut all: Vec<(&str, Work)> = Vec::new();
+        let mut by_text: FxHashMap<&str, usize> = FxHashMap::default();
+        let mut by_pid: FxHashMap<u32, usize> = FxHashMap::default();
+        let mut code_of = |all: &mut Vec<(&'m str, Work)>, pid: u32| {
+            *by_pid.entry(pid).or_insert_with(|| {
+                let text = self.code_map(maps, pid);
+                *by_text.entry(text).or_insert_with(|| {
+                    all.push((text, Work::default()));
+                    all.len() - 1
+                })
+            })
+        };
+        for (at, (pid, _)) in self.places.iter().enumerate() {
+            let code = code_of(&mut all, *pid);
+            all[code].1.places.push(at);
+        }
+        for (at, (pid, _)) in self.list.iter().enumerate() {
+            let code = code_of(&mut all, *pid);
+            all[code].1.stacks.push(at);
+        }
+        all
+    }
+
+    /// The map of the code that a process runs: its own, or that of who forked it.
+    fn code_map<'m>(&self, maps: &HashMap<u32, &'m str>, mut pid: u32) -> &'m str {
+        for _ in 0..GENERATIONS {
+            let parent = self.parents.get(&pid).filter(|_| !maps.contains_key(&pid));
+            pid = parent.copied().unwrap_or(pid);
+        }
+        maps.get(&pid).copied().unwrap_or_default()
+    }
+}
+
+/// Indices of the places and stacks that one code map names.
+#[derive(Default)]
+struct Work {
+    places: Vec<usize>,
+    stacks: Vec<usize>,
+}
+
+/// Call sites that were named, whatever process they are of.
+#[derive(Default)]
+struct Told {
+    sites: Vec<String>,
+    places: Vec<Option<Place>>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Told {
+    fn number(&mut self, name: String, place: Option<Place>) -> u32 {
+        *self.numbers.entry(name).or_insert_with_key(|name| {
+            self.sites.push(name.clone());
+            self.places.push(place);
+            self.sites.len() as u32 - 1
+        })
+    }
+
+    /// Numbers sites in the order in which the stacks name them first, whatever was named first.
+    fn renumber(&mut self, stacks: &mut [Vec<u32>]) {
+        let mut newer: Vec<Option<u32>> = vec![None; self.sites.len()];
+        let (mut sites, mut places) = (Vec::new(), Vec::new());
+        for site in stacks.iter_mut().flatten() {
+            let old = *site as usize;
+            *site = *newer[old].get_or_insert_with(|| {
+                sites.push(std::mem::take(&mut self.sites[old]));
+                places.push(self.places[old].take());
+                sites.len() as u32 - 1
+            });
+        }
+        (self.sites, self.places) = (sites, places);
     }
 }
