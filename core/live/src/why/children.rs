@@ -94,8 +94,7 @@ pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
     let mut obstacles = vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)];
     if kept == 0 && !others.is_empty() {
         let waits_for = obstacles[0].waits_for.clone();
-        let others = others.into_iter().map(|other| Who::Thread(pid, other));
-        obstacles.push(Obstacle::by_elimination(pid, others.collect(), waits_for));
+        obstacles.push(Obstacle::by_elimination(pid, others, Vec::new(), waits_for));
     }
     obstacles
 }

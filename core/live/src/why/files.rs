@@ -306,9 +306,7 @@ fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<O
         place.pid
     );
     let others = tids.into_iter().filter(|tid| *tid != place.tid);
-    let debtors: Vec<Debtor> = others
-        .map(|tid| Debtor::assumed(Who::Thread(place.pid, tid), reason.clone()))
-        .collect();
+    let debtors = Debtor::any_of(place.pid, others.collect(), reason);
     let end = End::unknown(format!(
         "no other thread of process {} is left that could write to it",
         place.pid
@@ -316,7 +314,7 @@ fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<O
     vec![Obstacle {
         by_elimination: true,
         otherwise: end,
-        ..Obstacle::owed(Kind::Call, place.named(what), debtors)
+        ..Obstacle::owed(Kind::Call, place.named(what), debtors.into_iter().collect())
     }]
 }
 

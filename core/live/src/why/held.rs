@@ -245,9 +245,7 @@ fn word(
 pub fn others(process: &Process, tid: u32, sharers: Vec<u32>, waits_for: WaitsFor) -> Obstacle {
     let pid = process.pid;
     let rest = process.tids().into_iter().filter(|other| *other != tid);
-    let own = rest.map(|other| Who::Thread(pid, other));
-    let foreign = sharers.into_iter().map(|other| Who::Process(other, None));
-    Obstacle::by_elimination(pid, own.chain(foreign).collect(), waits_for)
+    Obstacle::by_elimination(pid, rest.collect(), sharers, waits_for)
 }
 
 /// Other processes that map the page of a shared word.

@@ -72,9 +72,11 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         name,
         address: None,
     };
-    let others = machine.like(&*inside.memory, tid);
-    let all = others
-        .map(|other| Who::Thread(process.pid, other))
-        .collect();
-    Some(Obstacle::by_elimination(process.pid, all, waits_for))
+    let others = machine.like(&*inside.memory, tid).collect();
+    Some(Obstacle::by_elimination(
+        process.pid,
+        others,
+        Vec::new(),
+        waits_for,
+    ))
 }

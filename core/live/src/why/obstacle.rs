@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! What keeps one thread: what it waits for and who may end that, or where the chain ends.
 
+use std::rc::Rc;
+
 use flagfinder_code::Code;
 
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
@@ -73,6 +75,9 @@ impl End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     Thread(u32, u32),
+    /// Any of these threads of a process. They are one debtor until they are followed: each of
+    /// thousands of threads may wait for all others.
+    AnyOf(u32, Rc<[u32]>),
     /// Any thread of a process, rather one that is in a call on this file (as /proc/PID/fd links).
     Process(u32, Option<String>),
 }
@@ -100,6 +105,15 @@ impl Debtor {
             known: Known::Assumed,
             ..Debtor::seen(who, reason)
         }
+    }
+    /// Any of these threads of a process, as far as there are any.
+    pub fn any_of(pid: u32, tids: Vec<u32>, reason: impl Into<String>) -> Option<Debtor> {
+        let who = match tids[..] {
+            [] => return None,
+            [only] => Who::Thread(pid, only),
+            _ => Who::AnyOf(pid, tids.into()),
+        };
+        Some(Debtor::assumed(who, reason))
     }
 }
 
@@ -167,20 +181,28 @@ impl Obstacle {
 
     /// Can only threads of this process end it?
     pub fn is_within(&self, pid: u32) -> bool {
-        let is_own = |one: &Debtor| matches!(one.who, Who::Thread(of, _) if of == pid);
+        let is_own = |one: &Debtor| {
+            matches!(one.who, Who::Thread(of, _) | Who::AnyOf(of, _) if of == pid)
+        };
         !self.debtors.is_empty() && self.debtors.iter().all(is_own)
     }
 
-    /// Any of these may end the wait; nothing says which.
-    pub fn by_elimination(pid: u32, all: Vec<Who>, waits_for: WaitsFor) -> Obstacle {
-        let reason = match all.len() {
+    /// Any of these threads of its process may end the wait, or any thread of these other
+    /// processes; nothing says which.
+    pub fn by_elimination(
+        pid: u32,
+        threads: Vec<u32>,
+        processes: Vec<u32>,
+        waits_for: WaitsFor,
+    ) -> Obstacle {
+        let reason = match threads.len() + processes.len() {
             1 => "it is the only other one that could change it",
             _ => "by elimination: the others that could change it wait too, and lead nowhere else",
         };
-        let debtors: Vec<Debtor> = all
-            .into_iter()
-            .map(|who| Debtor::assumed(who, reason))
-            .collect();
+        let foreign = processes.into_iter().map(|of| Who::Process(of, None));
+        let foreign = foreign.map(|who| Debtor::assumed(who, reason));
+        let own = Debtor::any_of(pid, threads, reason);
+        let debtors: Vec<Debtor> = own.into_iter().chain(foreign).collect();
         let what = format!(
             "no other thread of process {pid} is left that could change the {}",
             waits_for.name

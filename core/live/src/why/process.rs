@@ -30,6 +30,8 @@ pub struct Process {
     pub pid: u32,
     /// Threads as they behaved, the first thread first.
     pub activities: Vec<Activity>,
+    /// Where each thread is among them.
+    places: FxHashMap<u32, usize>,
     /// `None`: it may not be looked into.
     pub inside: Option<Inside>,
     /// The id that the process itself sees, and ours.
@@ -78,6 +80,7 @@ impl Process {
             pid,
             inside: inside(),
             own_ids,
+            places: places(&activities),
             activities,
             left_out: Vec::new(),
             is_dead: false,
@@ -104,10 +107,12 @@ impl Process {
             }
             activity
         });
+        let activities: Vec<Activity> = activities.collect();
         Process {
             pid: core.pid(),
             left_out: core.left_out().to_vec(),
-            activities: activities.collect(),
+            places: places(&activities),
+            activities,
             own_ids: core.threads().iter().map(|t| (t.tid, t.tid)).collect(),
             inside: Some(Inside::new(core.clone(), Names::new(core.names_input()))),
             is_dead: true,
@@ -115,7 +120,7 @@ impl Process {
     }
 
     pub fn activity(&self, tid: u32) -> Option<&Activity> {
-        self.activities.iter().find(|a| a.tid == tid)
+        self.activities.get(*self.places.get(&tid)?)
     }
 
     pub fn tids(&self) -> Vec<u32> {
@@ -135,6 +140,12 @@ impl Process {
             stack::scan(call, &*inside.memory, &inside.names)
         })
     }
+}
+
+fn places(activities: &[Activity]) -> FxHashMap<u32, usize> {
+    // Of two of one number, as a damaged core may have them, the first one is meant.
+    let places = activities.iter().enumerate().rev();
+    places.map(|(at, activity)| (activity.tid, at)).collect()
 }
 
 /// All processes that were looked at.
@@ -196,7 +207,7 @@ impl Processes {
         }
         let process = self.by_pid.get(&pid).and_then(Option::as_ref);
         let activities = process.map_or(&[][..], |process| &process.activities);
-        let own = activities.iter().find(|activity| activity.tid == tid);
+        let own = process.and_then(|process| process.activity(tid));
         let found = own.or(activities.first());
         found.map_or_else(String::new, |activity| activity.name.clone())
     }

@@ -108,16 +108,15 @@ impl<'a> Walk<'a> {
             return known.clone();
         }
         self.step(pid, tid);
-        let found = examine(
-            self.processes,
-            pid,
-            tid,
-            (self.spun.get(&tid), self.asked.get(&tid)),
-            begins,
-        );
+        let found = self.examine((pid, tid), begins);
         self.examined.insert(tid, found.clone());
         (self.terms.hear)(self.known_links());
         found
+    }
+
+    fn examine(&mut self, (pid, tid): Place, begins: bool) -> Examined {
+        let seen = (self.spun.get(&tid), self.asked.get(&tid));
+        examine(self.processes, pid, tid, seen, begins)
     }
 
     /// The links that are known by now, as far as it is one thread that owes each.
@@ -136,9 +135,10 @@ impl<'a> Walk<'a> {
                 [only] if !obstacle.by_elimination => Some(only),
                 _ => None,
             };
-            let next = debtor.map(|debtor| match &debtor.who {
-                Who::Thread(pid, tid) => (*pid, *tid),
-                Who::Process(pid, _) => (*pid, *pid),
+            let next = debtor.and_then(|debtor| match &debtor.who {
+                Who::Thread(pid, tid) => Some((*pid, *tid)),
+                Who::Process(pid, _) => Some((*pid, *pid)),
+                Who::AnyOf(..) => None,
             });
             links.push(Link {
                 waiter: self.node(at),
@@ -389,6 +389,10 @@ impl<'a> Walk<'a> {
                     let is_direct = debtor.known != Known::Assumed;
                     all.push(((*pid, *tid), debtor.clone(), is_direct));
                 }
+                Who::AnyOf(pid, tids) => all.extend(tids.iter().map(|tid| {
+                    let who = Who::Thread(*pid, *tid);
+                    ((*pid, *tid), Debtor { who, ..debtor.clone() }, false)
+                })),
                 Who::Process(pid, file) => {
                     self.of_process((*pid, file.as_deref()), debtor, not_on, &mut all)
                 }
@@ -452,12 +456,15 @@ impl<'a> Walk<'a> {
         (root.kind == RootKind::Deadlock).then_some((links, root))
     }
 
-    /// The only thread of the same process that can end this one's wait, if one is seen.
+    /// The only thread of the same process that can end this one's wait, if one is seen. What is
+    /// seen of the others is not kept: there may be thousands.
     fn waits_for(&mut self, pid: u32, tid: u32) -> Option<u32> {
         if self.effort.exceeds(PATIENCE) || self.is_left_out((pid, tid)) {
             return None;
         }
-        let State::Waits(obstacles) = self.look((pid, tid), false).state else {
+        let known = self.examined.get(&tid).cloned();
+        let found = known.unwrap_or_else(|| self.examine((pid, tid), false));
+        let State::Waits(obstacles) = found.state else {
             return None;
         };
         let debtors = match &obstacles[..] {
