@@ -80,7 +80,8 @@ pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
                 stamps: stamps(module, &image),
                 image: image.clone(),
             });
-            while all.len() > MOST_SHARED || all.iter().map(Known::bytes).sum::<u64>() > MOST_BYTES {
+            while all.len() > MOST_SHARED || all.iter().map(Known::bytes).sum::<u64>() > MOST_BYTES
+            {
                 all.remove(0);
             }
         }

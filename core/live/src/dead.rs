@@ -7,7 +7,7 @@
 //! looked at; whether a descriptor was ready is not in it either, and the copy is told that none
 //! is.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
@@ -32,6 +32,11 @@ use crate::tried::halted;
 use crate::wait::Describer;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
+
+/// Time between two reports that are handed on while threads are looked at.
+const BETWEEN: Duration = Duration::from_millis(200);
+/// Most threads of a core that are looked at, unless they were asked for.
+const MOST_THREADS: usize = 1000;
 
 /// What is looked at in a core file.
 #[derive(Clone, Debug)]
@@ -89,13 +94,29 @@ pub(crate) fn look_at_threads(
     };
     let _keeping = keep();
     let wanted = |tid: u32| options.threads.is_empty() || options.threads.contains(&tid);
-    for thread in core.threads().iter().filter(|thread| wanted(thread.tid)) {
+    let threads = core.threads().iter().enumerate();
+    let mut looked: Vec<_> = threads.filter(|(_, one)| wanted(one.tid)).collect();
+    // A thread that was in no call may poll.
+    looked.sort_by_key(|(_, thread)| thread.call.is_some());
+    let more = looked.len().saturating_sub(MOST_THREADS);
+    looked.truncate(MOST_THREADS);
+    looked.sort_by_key(|(at, _)| *at);
+    let mut handed_on = Instant::now();
+    for (_, thread) in looked {
         let told = match deadline.leaves_out(|| what_it_does(thread.tid)) {
             true => unlooked(&activity(thread)),
             false => tell(core, thread, options, &names, &mut describer),
         };
         report.threads.push(told);
-        hear(Progress::SoFar(report.so_far()));
+        if handed_on.elapsed() > BETWEEN {
+            hear(Progress::SoFar(report.so_far()));
+            handed_on = Instant::now();
+        }
+    }
+    if more > 0 {
+        report.notes.push(format!(
+            "{more} more threads were not looked at; --thread TID looks at one"
+        ));
     }
     let of_core = |thread: &CoreThread| {
         let told = report.threads.iter().find(|told| told.tid == thread.tid);

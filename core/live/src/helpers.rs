@@ -13,7 +13,7 @@ use flagfinder_failure::Failure;
 use flagfinder_flags::ThreadName;
 use flagfinder_linux::proc::threads;
 use flagfinder_machine::Window;
-use flagfinder_replica::keep;
+use flagfinder_replica::{count_pages_anew, keep};
 use flagfinder_step::{places, Helper, Limits};
 use rustc_hash::FxHashMap;
 
@@ -177,6 +177,7 @@ impl Copies {
         names: &Names,
         told: &dyn Fn(u32) -> Option<Told>,
     ) -> Result<Copies, Failure> {
+        count_pages_anew();
         let at_once = u32::try_from(threads.len().max(1)).unwrap_or(u32::MAX);
         let most = (MOST / at_once).max(MANY);
         let start = |(tid, name): &(u32, String)| {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use flagfinder_code::{Code, Names};
-use flagfinder_replica::{Halt, Outcome, Proof, Word};
+use flagfinder_replica::{Halt, Outcome, Proof, Word, MOST_TOUCHED_MIB};
 use serde::{Serialize, Serializer};
 
 /// What came of writing a value into a copy.
@@ -68,6 +68,7 @@ pub(crate) fn halted(halt: &Halt) -> String {
             "it needs shared memory at {address:#x} that its process has not touched, and a look \
              would give the process pages"
         ),
+        Halt::TooLarge => format!("the copy touched more than {MOST_TOUCHED_MIB} MiB"),
         Halt::Gone => "the copy's process was ended".into(),
     }
 }

@@ -32,6 +32,8 @@ pub enum Halt {
         /// Where it lies.
         address: u64,
     },
+    /// It touched more memory than copies may.
+    TooLarge,
     /// The process that it ran in was ended.
     Gone,
 }

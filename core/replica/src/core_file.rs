@@ -183,10 +183,11 @@ impl CoreFile {
         let identity = notes.identity;
         self.pid = identity.pid;
         self.signal = notes.threads.first().map_or(0, |thread| thread.signal);
+        let named = notes.named.iter().map(|named| (named.tid, named)).collect();
         self.threads = notes
             .threads
             .into_iter()
-            .map(|thread| thread.with(identity, &notes.named))
+            .map(|thread| thread.with(identity, &named))
             .collect();
         let left_out = notes.named.iter().filter(|thread| thread.is_left_out);
         self.left_out = left_out.map(|thread| thread.tid).collect();

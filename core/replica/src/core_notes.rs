@@ -7,6 +7,7 @@ use flagfinder_step::{before_call, is_pending};
 use object::elf::{self, FileHeader64};
 use object::read::elf::NoteIterator;
 use object::Endianness;
+use rustc_hash::FxHashMap;
 
 use crate::core_layout::{
     read_names, text, Named, FILE_ENTRY, FILE_HEAD, OWN, OWN_THREADS, PROGRAM_GROUP, PROGRAM_ID,
@@ -58,7 +59,7 @@ pub(crate) struct NotedThread {
 
 impl NotedThread {
     /// `named`: what our note says of it.
-    pub fn with(self, identity: Identity, named: &[Named]) -> CoreThread {
+    pub fn with(self, identity: Identity, named: &FxHashMap<u32, &Named>) -> CoreThread {
         let r = self.registers;
         // The kernel notes a negative number for threads that were in no call.
         let number = u32::try_from(r.orig_rax as i64).ok();
@@ -68,7 +69,7 @@ impl NotedThread {
             true => before_call(&r),
             false => r,
         };
-        let named = named.iter().find(|named| named.tid == self.tid);
+        let named = named.get(&self.tid);
         CoreThread {
             tid: self.tid,
             name: named.map_or_else(String::new, |named| named.name.clone()),

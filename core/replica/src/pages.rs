@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use crate::source::{Page, Source, PAGE};
+use crate::touched::Counted;
 
 /// See the module.
 pub struct Pages<'a> {
     source: &'a dyn Source,
     read: RefCell<FxHashMap<u64, Page>>,
+    counted: Counted,
 }
 
 impl<'a> Pages<'a> {
@@ -20,6 +22,7 @@ impl<'a> Pages<'a> {
         Pages {
             source,
             read: RefCell::default(),
+            counted: Counted::default(),
         }
     }
 
@@ -40,7 +43,9 @@ impl<'a> Pages<'a> {
             }
             page
         });
-        **page
+        let page = **page;
+        self.counted.set(read.len());
+        page
     }
 
     /// Pages that were used and that the process may write, with so many around each of them.

@@ -15,6 +15,7 @@ use crate::descriptors::Descriptors;
 use crate::pages::Pages;
 use crate::source::{Identity, Page, Region, ThreadState, PAGE};
 use crate::supposition::Supposing;
+use crate::touched::{is_too_much, Counted};
 
 /// `si_code` of a SIGSEGV where nothing is mapped.
 const NOTHING_MAPPED: i32 = 1;
@@ -66,6 +67,7 @@ pub struct Replica<'a> {
     /// The last stop was a call: the next step may end before an instruction.
     behind_call: bool,
     pub(crate) software: Software,
+    counted: Counted,
 }
 
 impl<'a> Replica<'a> {
@@ -109,6 +111,7 @@ impl<'a> Replica<'a> {
             given_back: None,
             behind_call: false,
             software: Software::default(),
+            counted: Counted::default(),
         })
     }
 
@@ -191,7 +194,11 @@ impl<'a> Replica<'a> {
                     number: libc::SIGSEGV,
                     code: NOTHING_MAPPED,
                     address,
-                } if self.bring(address)? => {}
+                } if self.bring(address)? => {
+                    if self.is_too_large() {
+                        return Ok(Event::Halt(Halt::TooLarge));
+                    }
+                }
                 Stop::Signal {
                     number, address, ..
                 } => {
@@ -203,6 +210,13 @@ impl<'a> Replica<'a> {
                 Stop::Gone => return Ok(Event::Halt(Halt::Gone)),
             }
         }
+    }
+
+    /// Has it more pages than copies may, with all others?
+    pub(crate) fn is_too_large(&self) -> bool {
+        let pages = self.mapped.len() + self.own.len() + self.software.pages.len();
+        self.counted.set(pages);
+        is_too_much()
     }
 
     fn call(&mut self) -> Result<Event> {

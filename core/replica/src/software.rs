@@ -17,6 +17,7 @@ use flagfinder_step::registers::{load, store};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 
 use crate::ahead::{Held, LONGEST};
+use crate::answer::Halt;
 use crate::replica::{Event, Replica};
 use crate::source::PAGE;
 
@@ -34,6 +35,9 @@ impl Replica<'_> {
     /// # Errors
     /// When the process is gone.
     pub fn step(&mut self) -> Result<Event> {
+        if self.is_too_large() {
+            return Ok(Event::Halt(Halt::TooLarge));
+        }
         let code = match self.software.is_off {
             true => None,
             false => self.decode()?,

@@ -249,3 +249,38 @@ impl Told {
         (self.sites, self.places) = (sites, places);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two processes whose code maps have no file behind them: sites are called by their offsets.
+    const ONE: &str = "1000-2000 r-xp 00000000 00:05 7 /nowhere/one\n";
+    const TWO: &str = "5000-6000 r-xp 00000000 00:05 8 /nowhere/two\n";
+
+    #[test]
+    fn sites_have_numbers_in_the_order_of_stacks_whoever_is_named_first() {
+        let mut stacks = Stacks::default();
+        let walked: [&[u64]; 4] = [&[], &[0x1010, 0x1020], &[0x5010], &[0x1030, 0x1010]];
+        let of_words = |stack: u32| -> Vec<u64> {
+            let words = walked[stack as usize].iter();
+            words.map(|word| word | WALKED).collect()
+        };
+        let words: Vec<Vec<u64>> = (0..4).map(of_words).collect();
+        // Process 3 is a fork of 1, 4 has the same map as 2.
+        stacks.forked(3, 1);
+        for (pid, stack) in [(1, 1), (2, 2), (3, 3), (4, 2)] {
+            stacks.number(pid, stack);
+        }
+        stacks.place(2, 0x5020);
+        stacks.place(1, 0x1010);
+        let maps = HashMap::from([(1, ONE), (2, TWO), (4, TWO)]);
+        let named = stacks.name(&maps, &BTreeMap::new(), 0, |stack| &words[stack as usize]);
+        assert_eq!(named.sites[0], "one+0x10");
+        assert_eq!(named.sites[2], "two+0x10");
+        assert_eq!(named.found_at, ["", "two+0x20", "one+0x10"]);
+        assert_eq!(named.stacks[1].len(), 2);
+        assert_eq!(named.stacks[1..], [vec![0, 1], vec![2], vec![3, 0], vec![2]]);
+        assert_eq!(named.places.len(), named.sites.len());
+    }
+}

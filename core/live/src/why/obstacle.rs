@@ -181,9 +181,8 @@ impl Obstacle {
 
     /// Can only threads of this process end it?
     pub fn is_within(&self, pid: u32) -> bool {
-        let is_own = |one: &Debtor| {
-            matches!(one.who, Who::Thread(of, _) | Who::AnyOf(of, _) if of == pid)
-        };
+        let is_own =
+            |one: &Debtor| matches!(one.who, Who::Thread(of, _) | Who::AnyOf(of, _) if of == pid);
         !self.debtors.is_empty() && self.debtors.iter().all(is_own)
     }
 

@@ -391,7 +391,14 @@ impl<'a> Walk<'a> {
                 }
                 Who::AnyOf(pid, tids) => all.extend(tids.iter().map(|tid| {
                     let who = Who::Thread(*pid, *tid);
-                    ((*pid, *tid), Debtor { who, ..debtor.clone() }, false)
+                    (
+                        (*pid, *tid),
+                        Debtor {
+                            who,
+                            ..debtor.clone()
+                        },
+                        false,
+                    )
                 })),
                 Who::Process(pid, file) => {
                     self.of_process((*pid, file.as_deref()), debtor, not_on, &mut all)
