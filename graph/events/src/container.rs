@@ -14,6 +14,10 @@ pub const MAX_RAW_BYTES: u32 = 64 << 20;
 /// Real files stay far below.
 const UNPACKED: u64 = 4 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
+/// A file may announce so many events, and so many more for each of its bytes. A real event takes
+/// several bytes.
+const EVENTS: u64 = 1 << 20;
+const EVENTS_PER_BYTE: u64 = 32;
 /// CPUs are numbered below this (the kernel's largest NR_CPUS on x86-64).
 pub(crate) const MOST_CPUS: u16 = 8192;
 
@@ -119,9 +123,43 @@ impl Sealed for BlockHeader {
 
 pub(crate) type Block = Section<BlockHeader>;
 
-/// Bytes that the facts and stacks of a file may unpack to.
-pub(crate) fn room(storage: &Storage) -> u64 {
-    UNPACKED.saturating_add(storage.bytes().saturating_mul(UNPACKED_PER_BYTE))
+/// What the blocks of a file may still hold: all that is read is kept, or becomes a graph.
+pub(crate) struct Most {
+    /// Bytes of facts and stacks, unpacked.
+    bytes: u64,
+    events: u64,
+}
+
+impl Most {
+    pub fn of(storage: &Storage) -> Most {
+        let most = |some: u64, per_byte: u64| {
+            some.saturating_add(storage.bytes().saturating_mul(per_byte))
+        };
+        Most {
+            bytes: most(UNPACKED, UNPACKED_PER_BYTE),
+            events: most(EVENTS, EVENTS_PER_BYTE),
+        }
+    }
+
+    /// Counts a block.
+    ///
+    /// # Errors
+    /// When there is no room left for it.
+    pub fn take(&mut self, block: &Block) -> Result<()> {
+        let of_events = block.header.block_kind() == Some(BlockKind::Events);
+        let (left, needed) = match of_events {
+            true => (&mut self.events, block.header.count),
+            false => (&mut self.bytes, block.header.raw_bytes),
+        };
+        let less = left.checked_sub(needed.into()).ok_or_else(|| {
+            damaged(
+                block.payload_offset,
+                "blocks that unpack to far more than the file holds",
+            )
+        })?;
+        *left = less;
+        Ok(())
+    }
 }
 
 /// All blocks of a file, and the bytes that belong to none.

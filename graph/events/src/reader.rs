@@ -8,7 +8,7 @@ use flagfinder_waits::Looked;
 use serde::de::DeserializeOwned;
 
 use crate::container::{
-    room, scan_blocks, Block, BlockKind, Damage, Loader, Storage, FORMAT, MOST_CPUS,
+    scan_blocks, Block, BlockKind, Damage, Loader, Most, Storage, FORMAT, MOST_CPUS,
 };
 use crate::error::{damaged, Result};
 use crate::event::Event;
@@ -90,9 +90,9 @@ impl EventFile {
             damage,
             has_info: false,
         };
-        let mut room = room(&file.storage);
+        let mut most = Most::of(&file.storage);
         for block in &blocks {
-            if file.take(block, &mut room).is_err() {
+            if file.take(block, &mut most).is_err() {
                 file.damage.push(Damage {
                     offset: block.payload_offset,
                     bytes: u64::from(block.header.stored_bytes),
@@ -109,8 +109,8 @@ impl EventFile {
         Ok(file)
     }
 
-    /// `room`: bytes that facts and stacks may still unpack to.
-    fn take(&mut self, block: &Block, room: &mut u64) -> Result<()> {
+    /// `most`: what blocks may still hold.
+    fn take(&mut self, block: &Block, most: &mut Most) -> Result<()> {
         let Some(kind) = block.header.block_kind() else {
             return Ok(());
         };
@@ -119,6 +119,7 @@ impl EventFile {
                 return Err(damaged(block.payload_offset, "a CPU that there is not"));
             }
             BlockKind::Events => {
+                most.take(block)?;
                 self.cpus.entry(block.header.cpu).or_default().push(*block);
                 return Ok(());
             }
@@ -128,14 +129,7 @@ impl EventFile {
             BlockKind::Threads if !self.threads.is_empty() => return Ok(()),
             _ => {}
         }
-        *room = room
-            .checked_sub(block.header.raw_bytes.into())
-            .ok_or_else(|| {
-                damaged(
-                    block.payload_offset,
-                    "blocks that unpack to far more than the file holds",
-                )
-            })?;
+        most.take(block)?;
         let mut loader = Loader::new(&self.storage);
         let raw = loader.load(block)?;
         match kind {
@@ -330,13 +324,24 @@ mod tests {
     }
 
     #[test]
+    fn a_small_file_has_no_more_events_than_its_bytes_can_hold() {
+        let blocks = (0..400).map(|cpu| block(BlockKind::Events, cpu, 32_000, &[0; 100]));
+        let blocks: Vec<_> = blocks.collect();
+        assert!(blocks.iter().map(Vec::len).sum::<usize>() < 64 << 10);
+        let file = opened(&blocks);
+        assert!((1 << 20..3 << 20).contains(&file.event_count()));
+        assert!(!file.damage().is_empty());
+    }
+
+    #[test]
     fn blocks_of_events_are_no_larger_and_of_no_other_cpu_than_there_can_be() {
         let raw = vec![0; 60 << 20];
         let bombs = (0..50).map(|cpu| block(BlockKind::Events, cpu, 32_000, &raw));
         let many = (0..50).map(|cpu| block(BlockKind::Events, cpu, u32::MAX, &[]));
         for blocks in [bombs.collect::<Vec<_>>(), many.collect()] {
             let file = opened(&blocks);
-            assert_eq!(file.events(|_| panic!("an event")).len(), 50);
+            let refused = file.damage().len();
+            assert_eq!(refused + file.events(|_| panic!("an event")).len(), 50);
         }
         let file = opened(&[block(BlockKind::Events, MOST_CPUS, 0, &[])]);
         assert_eq!((file.events(|_| {}).len(), file.damage().len()), (0, 1));
