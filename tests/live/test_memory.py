@@ -63,6 +63,15 @@ def test_a_copy_that_walks_through_a_huge_mapping_halts(tmp_path: Path, way: str
     assert "the copy touched more than 256 MiB" in ran.stdout
 
 
+def test_code_without_an_end_is_followed_up_to_a_number_of_instructions(tmp_path: Path) -> None:
+    # Zeroes are `add [rax],al`, again and again.
+    data = 0x10_0000_0000
+    memory = [Stretch(CODE, 1 << 30, READ | EXECUTE), Stretch(data, MIB, READ | WRITE)]
+    path = tmp_path / "core"
+    path.write_bytes(core([Thread(7, {"rax": data, "rsp": data + 2048})], memory))
+    look(tmp_path, "core", "--budget", "60", path)
+
+
 def test_a_core_of_more_threads_than_make_sense(tmp_path: Path) -> None:
     count = 3000
     memory = [Stretch(CODE, 4096, READ | EXECUTE, b"\xcc" * 4096)]

@@ -11,6 +11,8 @@ use rustc_hash::FxHashMap;
 use crate::source::{Page, PAGE};
 
 pub(crate) const LONGEST: usize = 15;
+/// Most instructions that are kept decoded: code may go on without an end.
+pub(crate) const MOST_DECODED: usize = 1 << 18;
 
 /// What a copy has newer than its process.
 pub(crate) struct Software {

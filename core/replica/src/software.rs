@@ -16,7 +16,7 @@ use flagfinder_machine::value::{Value, AF, DF, STATUS};
 use flagfinder_step::registers::{load, store};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 
-use crate::ahead::{Held, LONGEST};
+use crate::ahead::{Held, LONGEST, MOST_DECODED};
 use crate::answer::Halt;
 use crate::replica::{Event, Replica};
 use crate::source::PAGE;
@@ -174,6 +174,9 @@ impl Replica<'_> {
         }
         let instruction = Decoder::with_ip(64, &bytes, pc, DecoderOptions::NONE).decode();
         let code = Rc::new(Decoded::new(&instruction, &mut software.factory));
+        if software.decoded.len() >= MOST_DECODED {
+            software.decoded.clear();
+        }
         software.decoded.insert(pc, (bytes, code.clone()));
         Ok(Some(code))
     }

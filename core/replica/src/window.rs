@@ -8,6 +8,7 @@ use flagfinder_machine::decoded::is_syscall;
 use flagfinder_machine::Window;
 use flagfinder_step::{ReadMemory, WindowBuilder};
 
+use crate::ahead::MOST_DECODED;
 use crate::answer::Halt;
 use crate::replica::{Event, Replica};
 
@@ -52,7 +53,10 @@ pub fn go_round(
     let mut next_question = FIRST_QUESTION;
     let mut halt = None;
     let mut made: u32 = 0;
-    while builder.window.len() < most && (made % CLOCK != 0 || begin.elapsed() < time) {
+    while builder.window.len() < most
+        && builder.window.code_count() < MOST_DECODED
+        && (made % CLOCK != 0 || begin.elapsed() < time)
+    {
         made += 1;
         let before = *replica.registers();
         let step = builder.decode(replica, before.rip);

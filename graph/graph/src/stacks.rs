@@ -262,11 +262,13 @@ mod tests {
     fn sites_have_numbers_in_the_order_of_stacks_whoever_is_named_first() {
         let mut stacks = Stacks::default();
         let walked: [&[u64]; 4] = [&[], &[0x1010, 0x1020], &[0x5010], &[0x1030, 0x1010]];
-        let of_words = |stack: u32| -> Vec<u64> {
-            let words = walked[stack as usize].iter();
-            words.map(|word| word | WALKED).collect()
+        // The first word says that these are call sites.
+        let of_words = |walked: &&[u64]| -> Vec<u64> {
+            let mut words = walked.to_vec();
+            words.iter_mut().take(1).for_each(|word| *word |= WALKED);
+            words
         };
-        let words: Vec<Vec<u64>> = (0..4).map(of_words).collect();
+        let words: Vec<Vec<u64>> = walked.iter().map(of_words).collect();
         // Process 3 is a fork of 1, 4 has the same map as 2.
         stacks.forked(3, 1);
         for (pid, stack) in [(1, 1), (2, 2), (3, 3), (4, 2)] {
