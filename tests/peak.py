@@ -51,5 +51,5 @@ def measured(
         finally:
             over.cancel()
     process.returncode = os.waitstatus_to_exitcode(status)
-    texts = (path.read_text(errors="replace") for path in (out, err))
-    return Ran(process.returncode, *texts, peak_bytes=used.ru_maxrss * 1024)
+    stdout_text, stderr_text = (path.read_text(errors="replace") for path in (out, err))
+    return Ran(process.returncode, stdout_text, stderr_text, used.ru_maxrss * 1024)

@@ -282,7 +282,10 @@ mod tests {
         assert_eq!(named.sites[2], "two+0x10");
         assert_eq!(named.found_at, ["", "two+0x20", "one+0x10"]);
         assert_eq!(named.stacks[1].len(), 2);
-        assert_eq!(named.stacks[1..], [vec![0, 1], vec![2], vec![3, 0], vec![2]]);
+        assert_eq!(
+            named.stacks[1..],
+            [vec![0, 1], vec![2], vec![3, 0], vec![2]]
+        );
         assert_eq!(named.places.len(), named.sites.len());
     }
 }
