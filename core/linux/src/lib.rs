@@ -9,6 +9,7 @@ pub mod descriptors;
 pub mod file_locks;
 pub mod futex;
 pub mod life;
+pub mod mounts;
 pub mod pagemap;
 pub mod perf_event;
 pub mod proc;

@@ -73,6 +73,12 @@ pub fn threads(pid: u32) -> Result<Vec<u32>> {
     Ok(tids)
 }
 
+/// The numbers of its open descriptors, as far as they are to be seen.
+pub fn descriptors(pid: u32) -> Vec<i32> {
+    let found = numbers(&path(pid, "fd").to_string_lossy()).unwrap_or_default();
+    found.into_iter().map(|fd| fd as i32).collect()
+}
+
 /// The name of a thread, as ps shows it.
 pub fn name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
@@ -82,13 +88,15 @@ pub fn name(pid: u32, tid: u32) -> Option<String> {
 
 /// The names (`comm`) of flagfinder's own processes that hold threads, and of copies of threads.
 pub const STEPPER: &CStr = c"ff-step";
+/// The name of the process that opens files of others.
+pub const OPENER: &CStr = c"ff-files";
 /// See [`STEPPER`].
 pub const REPLICA: &CStr = c"ff-replica";
 
 /// Is a process of this name one of flagfinder's helpers? They hold what they inherited, and owe
 /// nobody anything.
 pub fn is_helper(name: &str) -> bool {
-    [STEPPER, REPLICA]
+    [STEPPER, REPLICA, OPENER]
         .iter()
         .any(|own| own.to_bytes() == name.as_bytes())
 }

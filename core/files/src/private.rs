@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+//! Files that hold memory of programs: their owner's only.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+const OWNER_ONLY: u32 = 0o600;
+
+/// Creates a file to read and write, or empties the one that is there, for its owner only. Under
+/// sudo a new file belongs to the user who called sudo. What is no regular file stays as it is, and
+/// a file system without owners is no obstacle. A link may lead to a device or to our own output
+/// (`/dev/stdout`); a file elsewhere is not emptied by it.
+///
+/// # Errors
+/// When the file can't be created or emptied; `InvalidInput`: a link leads to a file.
+pub fn create_private(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(OWNER_ONLY);
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            if let Some((uid, gid)) = caller_of_sudo() {
+                let _ = fchown(&file, Some(uid), gid);
+            }
+            Ok(file)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            options.truncate(true).custom_flags(libc::O_NOFOLLOW);
+            let file = match options.open(path) {
+                Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                    return through_link(path)
+                }
+                other => other?,
+            };
+            if file.metadata()?.is_file() {
+                let _ = file.set_permissions(Permissions::from_mode(OWNER_ONLY));
+            }
+            Ok(file)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What a link leads to, if that is a device or what we write to anyway.
+fn through_link(path: &Path) -> Result<File> {
+    let mut only_name = OpenOptions::new();
+    let handle = only_name.read(true).custom_flags(libc::O_PATH).open(path)?;
+    let found = handle.metadata()?;
+    let is_output = |fd: i32| {
+        let own = std::fs::metadata(format!("/proc/self/fd/{fd}"));
+        own.is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+    };
+    if found.is_file()
+        && ![libc::STDOUT_FILENO, libc::STDERR_FILENO]
+            .into_iter()
+            .any(is_output)
+    {
+        let text = "it is a link to a file: name that file, or remove the link";
+        return Err(Error::new(ErrorKind::InvalidInput, text));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).truncate(true);
+    options.open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
+}
+
+/// Creates such a file and has it written. One that can't be written to its end is removed: a part
+/// of it would pass for the whole.
+///
+/// # Errors
+/// When the file can't be created, and those of `write`.
+pub fn write_private<T, E: From<Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
+    let mut file = create_private(path)?;
+    write(&mut file).inspect_err(|_| discard(path))
+}
+
+/// Removes a file that could not be written. A device or a FIFO stays.
+pub fn discard(path: &Path) {
+    if std::fs::metadata(path).is_ok_and(|kind| kind.is_file()) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// User and group behind sudo; `None` when this process is not root under sudo.
+fn caller_of_sudo() -> Option<(u32, Option<u32>)> {
+    // SAFETY: no arguments, cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return None;
+    }
+    let number = |name| std::env::var(name).ok()?.parse().ok();
+    Some((number("SUDO_UID")?, number("SUDO_GID")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::io::Write;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("ff-files-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn what_fails_leaves_no_file_behind() {
+        let folder = folder("partly");
+        let path = folder.join("file");
+        let failed: Result<()> = write_private(&path, |file| {
+            file.write_all(b"a part")?;
+            Err(Error::other("no space left"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "no space left");
+        assert!(!path.exists());
+        write_private(&path, |file| file.write_all(b"all")).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"all");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_fifo_that_can_not_be_written_stays() {
+        let folder = folder("stays");
+        let fifo = folder.join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a path that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let failed: Result<()> = write_private(&fifo, |_| Err(Error::other("no space left")));
+        assert!(failed.is_err() && fifo.exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn created_files_are_their_owner_s_only() {
+        let folder = folder("private");
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let (fresh, old) = (folder.join("fresh"), folder.join("old"));
+        std::fs::write(&old, "longer than what comes").unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        for path in [&fresh, &old] {
+            create_private(path).unwrap().write_all(b"new").unwrap();
+            assert_eq!(std::fs::read(path).unwrap(), b"new");
+            assert_eq!(mode(path), 0o600);
+        }
+        let before = mode(Path::new("/dev/null"));
+        create_private(Path::new("/dev/null")).unwrap();
+        assert_eq!(mode(Path::new("/dev/null")), before);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_to_which_a_link_leads_is_not_emptied() {
+        let folder = folder("linked");
+        let (elsewhere, link) = (folder.join("elsewhere"), folder.join("link"));
+        std::fs::write(&elsewhere, "kept").unwrap();
+        std::fs::set_permissions(&elsewhere, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+        let error = create_private(&link).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!(std::fs::read(&elsewhere).unwrap(), b"kept");
+        assert_eq!(
+            elsewhere.metadata().unwrap().permissions().mode() & 0o777,
+            0o644
+        );
+        // One that leads nowhere makes no file there.
+        std::fs::remove_file(&elsewhere).unwrap();
+        assert!(create_private(&link).is_err() && !elsewhere.exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_a_device_or_to_our_output_is_written_through() {
+        let folder = folder("device");
+        let link = folder.join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        create_private(&link).unwrap().write_all(b"gone").unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        create_private(Path::new("/dev/stdout")).unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+//! Files that the user names.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Opens a regular file to read it. What a patient, a core or a trace names is opened by
+/// [`crate::open_named`].
+///
+/// A FIFO's or a device's open may block or act (rewind a tape, arm a watchdog), so a handle that
+/// only names the file comes first. It also keeps anybody from putting another file there between
+/// the check and the open.
+///
+/// # Errors
+/// When there is no such file, or it may not be read; `InvalidInput`: it is not regular.
+pub fn open_regular(path: &Path) -> Result<File> {
+    let handle = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(path)?;
+    if !handle.metadata()?.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::io::Read;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("ff-files-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn refused(path: &Path) -> bool {
+        open_regular(path).is_err_and(|error| error.kind() == ErrorKind::InvalidInput)
+    }
+
+    #[test]
+    fn what_is_not_regular_is_refused_and_not_waited_for() {
+        let folder = folder("special");
+        let fifo = folder.join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a path that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(refused(&fifo));
+        let link = folder.join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        assert!(refused(&link) && refused(&folder));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_a_regular_file_is_followed() {
+        let folder = folder("link");
+        std::fs::write(folder.join("file"), "text").unwrap();
+        std::os::unix::fs::symlink("file", folder.join("link")).unwrap();
+        let mut text = String::new();
+        let mut file = open_regular(&folder.join("link")).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "text");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
