@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use flagfinder_files::open_regular;
+use flagfinder_files::open_named;
 use flate2::{Decompress, FlushDecompress};
 use memmap2::Mmap;
 use object::{CompressionFormat, ObjectSection};
@@ -19,7 +19,7 @@ const UNPACKED_PER_BYTE: u64 = 64;
 
 /// Maps a regular file to read it.
 pub(crate) fn map(path: &Path) -> std::io::Result<Mmap> {
-    let file = open_regular(path)?;
+    let file = open_named(path)?;
     // SAFETY: read-only and private. Installed files are replaced, not rewritten; a
     // file cut while it is mapped would raise SIGBUS, as in every other ELF reader.
     unsafe { Mmap::map(&file) }

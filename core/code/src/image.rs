@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use flagfinder_files::open_regular;
+use flagfinder_files::{facts_of, open_named};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection};
 
@@ -252,7 +252,7 @@ impl Image {
         let at = address - load.start;
         let there = load.bytes_in_file.saturating_sub(at).min(count as u64);
         let mut bytes = vec![0; there as usize];
-        let file = open_regular(self.file.as_ref()?).ok()?;
+        let file = open_named(self.file.as_ref()?).ok()?;
         file.read_exact_at(&mut bytes, load.in_file + at).ok()?;
         Some(bytes)
     }
@@ -284,8 +284,8 @@ impl Image {
         let bytes = self
             .debug_file
             .as_ref()
-            .and_then(|file| file.metadata().ok());
-        if bytes.is_some_and(|file| file.len() <= SMALL) {
+            .and_then(|file| facts_of(file).ok());
+        if bytes.is_some_and(|file| file.size <= SMALL) {
             self.debug().map(Debug::warm);
         }
     }

@@ -6,11 +6,11 @@
 //! where a thread's block was not found in memory (then [`NamesInput::read_tls_blocks`] can follow
 //! the dtv); allocations are not known.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use flagfinder_files::{facts_of, open_named};
 use flagfinder_trace::Segment;
 use object::elf::{FileHeader64, PT_LOAD, PT_NOTE};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -21,6 +21,7 @@ use crate::image::{Image, TlsRelocation};
 use crate::input::{ModuleInput, NamesInput, ThreadInput, TlsBlock};
 use crate::maps::{Mapping, Maps};
 use crate::module::ModuleIdentity;
+use crate::process_memory::ProcessMemory;
 use crate::thread_blocks;
 
 const PAGE: u64 = 4096;
@@ -38,7 +39,7 @@ impl NamesInput {
     pub fn from_live(pid: u32) -> io::Result<NamesInput> {
         let root = flagfinder_linux::proc::path(pid, "");
         let maps = Maps::parse(&flagfinder_linux::proc::text(root.join("maps"))?);
-        let memory = File::open(root.join("mem"))?;
+        let memory = ProcessMemory::open(pid)?;
         let mut threads = threads(&root, pid)?;
         thread_blocks::find(&mut threads, &maps, &memory);
         let executable = fs::read_link(root.join("exe")).unwrap_or_default();
@@ -79,7 +80,7 @@ impl NamesInput {
     /// # Errors
     /// When the process is gone, or its memory may not be read.
     pub fn read_tls_blocks(&mut self, pid: u32) -> io::Result<()> {
-        let memory = File::open(flagfinder_linux::proc::path(pid, "mem"))?;
+        let memory = ProcessMemory::open(pid)?;
         self.tls_blocks.clear();
         for (index, module) in self.modules.iter().enumerate() {
             let image = Image::load(module);
@@ -238,21 +239,32 @@ fn first_mapping<'m>(maps: &'m Maps, mapping: &Mapping) -> Option<&'m Mapping> {
     })
 }
 
-/// The file as the process sees it: in its own root, or by its mapping when deleted. Where we see
-/// the same one, by its own path: it outlives the process, and others have it too.
+/// The file as the process sees it: in its own root, or by its mapping where that is deleted, is
+/// another one now, or may not be read by the process. Where we see the same one, by its own path:
+/// it outlives the process, and others have it too.
 fn readable_file(root: &Path, mapping: &Mapping) -> PathBuf {
+    let plain = PathBuf::from(&mapping.path);
+    if !plain.has_root() {
+        return plain;
+    }
+    let range = format!("{:x}-{:x}", mapping.start, mapping.end);
+    let mapped = root.join("map_files").join(range);
     // /proc writes the end of a line as \012, and what is no UTF-8 became U+FFFD.
     let is_changed = mapping.path.contains([char::REPLACEMENT_CHARACTER, '\\']);
     if is_changed || mapping.path.ends_with(" (deleted)") {
-        let range = format!("{:x}-{:x}", mapping.start, mapping.end);
-        return root.join("map_files").join(range);
+        return mapped;
     }
     let inside = root.join("root").join(mapping.path.trim_start_matches('/'));
-    let plain = PathBuf::from(&mapping.path);
-    let which = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    let which = |path: &Path| facts_of(path).map(|file| (file.device, file.inode));
     match which(&inside) {
-        Some(theirs) if which(&plain) != Some(theirs) => inside,
-        _ => plain,
+        // Whoever opens it is told so.
+        Err(error) if error.kind() == ErrorKind::TimedOut => inside,
+        Ok(theirs) if theirs.1 == mapping.inode => match which(&plain) {
+            Ok(ours) if ours == theirs => plain,
+            _ if open_named(&inside).is_ok() => inside,
+            _ => mapped,
+        },
+        _ => mapped,
     }
 }
 

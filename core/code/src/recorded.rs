@@ -2,10 +2,10 @@
 //! A process of which only the lines of /proc/PID/maps were kept: names out of the files, if those
 //! are still the same.
 
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use flagfinder_files::open_regular;
+use flagfinder_files::{facts_of, open_named};
 use flagfinder_trace::Segment;
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -37,7 +37,7 @@ impl NamesInput {
 
 fn module(mapping: &Mapping, recorded: i64) -> ModuleInput {
     let path = Path::new(mapping.file());
-    let unchanged = path.metadata().is_ok_and(|meta| meta.ctime() <= recorded);
+    let unchanged = facts_of(path).is_ok_and(|facts| facts.changed <= recorded);
     let virtual_address = unchanged.then(|| virtual_address(path, mapping.file_offset));
     let found = virtual_address.flatten();
     ModuleInput {
@@ -60,7 +60,7 @@ fn module(mapping: &Mapping, recorded: i64) -> ModuleInput {
 /// The ELF virtual address of a place in the file; `None`: no such file, or the place is in no
 /// segment.
 fn virtual_address(path: &Path, offset: u64) -> Option<u64> {
-    let data = ReadCache::new(open_regular(path).ok()?);
+    let data = ReadCache::new(open_named(path).ok()?);
     let header = FileHeader64::<Endianness>::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let mut segments = header.program_headers(endian, &data).ok()?.iter();
@@ -93,7 +93,7 @@ impl Names {
             Some((module, segment))
         })?;
         let offset = address - segment.start + segment.file_offset;
-        let file = open_regular(&module.file).ok()?;
+        let file = open_named(&module.file).ok()?;
         file.read_at(bytes, offset).ok()
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! Images that several processes have are read once.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+use flagfinder_files::facts_of;
 
 use crate::image::Image;
 use crate::ModuleInput;
@@ -36,9 +37,9 @@ impl Known {
 type Stamp = (u64, u64, i64, i64, u64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let file = path.metadata().ok()?;
-    let changed = (file.mtime(), file.mtime_nsec());
-    Some((file.dev(), file.ino(), changed.0, changed.1, file.size()))
+    let file = facts_of(path).ok()?;
+    let changed = (file.modified, file.modified_ns);
+    Some((file.device, file.inode, changed.0, changed.1, file.size))
 }
 
 fn stamps(module: &ModuleInput, image: &Image) -> [Option<Stamp>; 2] {

@@ -188,8 +188,8 @@ impl OfCopy<'_> {
         Ok((answer.reply.status, answer.bytes))
     }
 
-    /// Opens a regular file to read it, and tells whether we may write it. None of a server, as a
-    /// read may change what comes next.
+    /// Opens a regular file of this machine to read it, and tells whether we may write it. A copy
+    /// of another one's file would have other facts.
     ///
     /// # Errors
     /// Those of the open, and as [`Self::call`].
@@ -197,8 +197,7 @@ impl OfCopy<'_> {
         let answer = self.question(Request {
             what: OPEN,
             flags: FOR_WRITING | if follow { 0 } else { NO_FOLLOW },
-            accepts: Kind::Local.bit() | Kind::Remote.bit(),
-            numbers: [MOST_COPIED, 0, 0],
+            accepts: Kind::Local.bit(),
             ..Request::default()
         });
         opened(answer.ask()?)

@@ -154,9 +154,9 @@ pub(crate) fn look_at_threads(
     }
     report.threads.iter_mut().for_each(service::leave);
     order::sort(&mut report.threads);
-    for path in core.missing() {
+    for (path, why) in core.missing() {
         report.notes.push(format!(
-            "{} is not here: its code is unknown, and so is what it does; --sysroot DIR names a folder that has it",
+            "{} {why}: its code is unknown, and so is what it does; --sysroot DIR names a folder that has it",
             path.display()
         ));
     }

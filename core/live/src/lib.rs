@@ -43,6 +43,7 @@ mod sample;
 mod seen;
 mod service;
 mod sharers;
+mod silent;
 mod spin;
 mod stack;
 mod sure;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 //! The memory of another process, and what its files held at the start.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use flagfinder_code::{AddressSpace, Names};
 use flagfinder_failure::Failure;
-use flagfinder_files::open_regular;
+use flagfinder_files::open_named;
 use flagfinder_flags::LiveMemory;
 use flagfinder_step::unable_by;
 use object::elf::{FileHeader64, PT_LOAD};
@@ -16,25 +15,7 @@ use object::{Endianness, ReadCache};
 
 use flagfinder_waits::descriptor;
 
-/// Reads through /proc/PID/mem; nothing is stopped.
-pub struct Memory {
-    file: File,
-}
-
-impl Memory {
-    /// # Errors
-    /// When the process is gone or may not be looked at.
-    pub fn open(pid: u32) -> std::io::Result<Memory> {
-        let file = File::open(flagfinder_linux::proc::path(pid, "mem"))?;
-        Ok(Memory { file })
-    }
-}
-
-impl AddressSpace for Memory {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        self.file.read(address, buffer)
-    }
-}
+pub use flagfinder_code::ProcessMemory as Memory;
 
 /// Memory with the names of what lies there.
 pub struct NamedMemory<'a> {
@@ -67,7 +48,7 @@ impl LiveMemory for NamedMemory<'_> {
             segments.any(|s| (s.start..s.end).contains(&address))
         })?;
         let offset = address.wrapping_sub(module.base);
-        let file = open_regular(&module.file).ok()?;
+        let file = open_named(&module.file).ok()?;
         let content = ReadCache::new(&file);
         let header = FileHeader64::<Endianness>::parse(&content).ok()?;
         let endian = header.endian().ok()?;

@@ -32,6 +32,7 @@ use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::{self, Activity};
 use crate::seen::Seen;
 use crate::service;
+use crate::silent;
 use crate::wait::Describer;
 use flagfinder_waits::Owners;
 
@@ -216,6 +217,7 @@ pub fn spin(
     }
     arrange(&mut report, choice.left_out());
     report.settle(deadline);
+    report.notes.extend(silent::notes(&names));
     Ok(report)
 }
 
@@ -444,9 +446,8 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
 
 /// Only 64-bit programs of others are looked at.
 pub fn check(pid: u32) -> Result<(), Failure> {
-    use std::os::unix::fs::FileExt;
-    const CLASS: u64 = 4;
-    const CLASS_64: u8 = 2;
+    /// AT_PAGESZ, and a page's bytes.
+    const PAGES: [u64; 2] = [6, 4096];
     if pid == std::process::id() {
         return Err(unable(
             "flagfinder cannot step itself",
@@ -457,11 +458,18 @@ pub fn check(pid: u32) -> Result<(), Failure> {
     if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
         return Err(refused(pid, &ErrorKind::NotFound.into()));
     }
-    let mut class = [0u8];
-    let file = fs::File::open(path(pid, "exe"));
-    match file.and_then(|f| f.read_exact_at(&mut class, CLASS)) {
-        Ok(()) if class[0] == CLASS_64 => Ok(()),
-        Ok(()) => Err(unable(
+    // What the kernel told the program: its file may lie where nobody answers.
+    let told = fs::read(path(pid, "auxv")).and_then(|told| match told.is_empty() {
+        true => Err(ErrorKind::NotFound.into()),
+        false => Ok(told),
+    });
+    let is_wide = |told: &[u8]| {
+        let wide = PAGES.map(u64::to_le_bytes).concat();
+        told.chunks_exact(wide.len()).any(|pair| *pair == *wide)
+    };
+    match told {
+        Ok(told) if is_wide(&told) => Ok(()),
+        Ok(_) => Err(unable(
             format!("Process {pid} is not stepped"),
             "It is a 32-bit program",
             "Only 64-bit programs are understood",

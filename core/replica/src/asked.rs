@@ -7,14 +7,15 @@
 //! nowhere, is not answered. A child that has ended is not either: whoever asks for it takes it
 //! away.
 
-use std::ffi::{CStr, CString, OsStr};
-use std::fs::{self, File};
-use std::io::{Error, ErrorKind, Result};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io::{Error, Result};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use flagfinder_files::OfCopy;
 use flagfinder_linux::proc::{path as path_of, Stat};
 
 use crate::answer::{error, Answer};
@@ -23,14 +24,17 @@ use crate::replica::Replica;
 type Arguments = [u64; 6];
 
 /// Bytes of the structures that the kernel fills (`struct stat`, `struct statx`, `siginfo_t`).
-pub(crate) const STAT: usize = 144;
+const STAT: usize = 144;
 const STATX: usize = 256;
 const SIGNAL: usize = 128;
 
-/// Where a path begins, and how the call treats its last part.
-pub(crate) struct Named {
-    pub base: OwnedFd,
-    pub path: CString,
+/// What was asked about a path.
+pub(crate) enum Asked<T> {
+    Known(T),
+    /// The error that the process would get, too.
+    Refused(Answer),
+    /// It may mean something else to us, or nobody answers.
+    Unknown,
 }
 
 /// Children of a process, as a call with WNOHANG sees them.
@@ -48,9 +52,9 @@ impl Replica<'_> {
         const HERE: u64 = libc::AT_FDCWD as u64;
         let number = i64::from(number);
         match number {
-            libc::SYS_access => self.by_path(HERE, a[0], |n| access(n, a[1], 0)),
-            libc::SYS_faccessat => self.by_path(a[0], a[1], |n| access(n, a[2], 0)),
-            libc::SYS_faccessat2 => self.by_path(a[0], a[1], |n| access(n, a[2], a[3])),
+            libc::SYS_access => self.access(HERE, a[0], a[1], 0),
+            libc::SYS_faccessat => self.access(a[0], a[1], a[2], 0),
+            libc::SYS_faccessat2 => self.access(a[0], a[1], a[2], a[3]),
             libc::SYS_stat => self.stat(HERE, a[0], a[1], 0),
             libc::SYS_lstat => self.stat(HERE, a[0], a[1], libc::AT_SYMLINK_NOFOLLOW as u64),
             libc::SYS_newfstatat if a[3] & libc::AT_EMPTY_PATH as u64 != 0 => {
@@ -62,10 +66,9 @@ impl Replica<'_> {
             libc::SYS_newfstatat => self.stat(a[0], a[1], a[2], a[3]),
             libc::SYS_fstat => self.stat_of(a[0] as i32, a[1]),
             libc::SYS_statx if a[2] & libc::AT_EMPTY_PATH as u64 == 0 => {
-                let mut buffer = [0; STATX];
-                let place = buffer.as_mut_ptr() as u64;
-                let asked = self.by_path(a[0], a[1], |n| statx(n, a[2], a[3], place))?;
-                self.fill(asked, a[4], &buffer)
+                let asked = |named: &OfCopy| named.call(libc::SYS_statx, a[2], a[3]);
+                let asked = self.by_path(a[0], a[1], asked)?;
+                self.filled(asked, a[4], STATX)
             }
             libc::SYS_pread64 => {
                 let descriptors = self.descriptors();
@@ -113,10 +116,33 @@ impl Replica<'_> {
     }
 
     fn stat(&mut self, base: u64, path: u64, to: u64, flags: u64) -> Result<Option<Answer>> {
-        let mut buffer = [0; STAT];
-        let place = buffer.as_mut_ptr() as u64;
-        let asked = self.by_path(base, path, |named| stat(named, place, flags))?;
-        self.fill(asked, to, &buffer)
+        let asked = |named: &OfCopy| named.call(libc::SYS_newfstatat, flags, 0);
+        let asked = self.by_path(base, path, asked)?;
+        self.filled(asked, to, STAT)
+    }
+
+    fn access(&mut self, base: u64, path: u64, mode: u64, flags: u64) -> Result<Option<Answer>> {
+        let asked = |named: &OfCopy| named.call(libc::SYS_faccessat2, mode, flags);
+        Ok(match self.by_path(base, path, asked)? {
+            Asked::Known((result, _)) => Some(Answer::Result(result)),
+            Asked::Refused(answer) => Some(answer),
+            Asked::Unknown => None,
+        })
+    }
+
+    fn filled(
+        &mut self,
+        asked: Asked<(i64, Vec<u8>)>,
+        to: u64,
+        bytes: usize,
+    ) -> Result<Option<Answer>> {
+        match asked {
+            Asked::Known((result, filled)) => {
+                self.fill(Some(Answer::Result(result)), to, &filled[..bytes])
+            }
+            Asked::Refused(answer) => Ok(Some(answer)),
+            Asked::Unknown => Ok(None),
+        }
     }
 
     fn stat_of(&mut self, descriptor: i32, to: u64) -> Result<Option<Answer>> {
@@ -150,26 +176,39 @@ impl Replica<'_> {
     }
 
     /// What our own call answers for the path, if the path means the same to us.
-    pub(crate) fn by_path(
+    pub(crate) fn by_path<T>(
         &mut self,
         base: u64,
         path: u64,
-        call: impl FnOnce(&Named) -> i64,
-    ) -> Result<Option<Answer>> {
+        call: impl FnOnce(&OfCopy) -> Result<T>,
+    ) -> Result<Asked<T>> {
         let Some(path) = self.text(path)? else {
-            return Ok(Some(error(libc::EFAULT)));
+            return Ok(Asked::Refused(error(libc::EFAULT)));
         };
         let Some(pid) = self.descriptors().map(|descriptors| descriptors.pid()) else {
-            return Ok(None);
+            return Ok(Asked::Unknown);
         };
         if path.is_empty() || !sees_the_same(pid).unwrap_or(false) {
-            return Ok(None);
+            return Ok(Asked::Unknown);
         }
-        let named = match named(pid, base as i32, path) {
-            Some(named) => named,
-            None => return Ok(None),
+        let begins = match base as i32 {
+            _ if path.as_bytes().starts_with(b"/") => "root",
+            libc::AT_FDCWD => "cwd",
+            fd => &format!("fd/{fd}"),
         };
-        Ok(ask(|| call(&named)))
+        let named = OfCopy {
+            base: &path_of(pid, begins),
+            path: Path::new(OsStr::from_bytes(path.as_bytes())),
+        };
+        Ok(match call(&named) {
+            Ok(found) => Asked::Known(found),
+            Err(failed) => match failed.raw_os_error() {
+                None | Some(libc::EINTR | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+                    Asked::Unknown
+                }
+                Some(number) => Asked::Refused(error(number)),
+            },
+        })
     }
 
     /// A text of the copy, of at most PATH_MAX bytes.
@@ -234,24 +273,6 @@ fn ask(call: impl FnOnce() -> i64) -> Option<Answer> {
     }
 }
 
-fn access(named: &Named, mode: u64, flags: u64) -> i64 {
-    let (base, path) = (named.base.as_raw_fd(), named.path.as_ptr());
-    // SAFETY: our own descriptor and text; plain numbers.
-    unsafe { libc::syscall(libc::SYS_faccessat2, base, path, mode, flags) }
-}
-
-pub(crate) fn stat(named: &Named, place: u64, flags: u64) -> i64 {
-    let (base, path) = (named.base.as_raw_fd(), named.path.as_ptr());
-    // SAFETY: `place` is a buffer of the size of the kernel's structure.
-    unsafe { libc::syscall(libc::SYS_newfstatat, base, path, place, flags) }
-}
-
-fn statx(named: &Named, flags: u64, mask: u64, place: u64) -> i64 {
-    let (base, path) = (named.base.as_raw_fd(), named.path.as_ptr());
-    // SAFETY: `place` is a buffer of the size of the kernel's structure.
-    unsafe { libc::syscall(libc::SYS_statx, base, path, flags, mask, place) }
-}
-
 /// Do paths lead it where they lead us, with the same rights?
 pub(crate) fn sees_the_same(pid: u32) -> Result<bool> {
     for namespace in ["mnt", "user"] {
@@ -276,67 +297,9 @@ pub(crate) fn sees_the_same(pid: u32) -> Result<bool> {
     Ok(rights(&pid.to_string())? == rights("self")?)
 }
 
-/// The place where a path begins, and the path; `None` if it may mean something else to us.
-fn named(pid: u32, base: RawFd, path: CString) -> Option<Named> {
-    let begins = match base {
-        _ if path.as_bytes().starts_with(b"/") => "root",
-        libc::AT_FDCWD => "cwd",
-        fd => &format!("fd/{fd}"),
-    };
-    let begins = path_of(pid, begins);
-    let mut only_name = File::options();
-    only_name
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_DIRECTORY);
-    let base = only_name.open(&begins).ok()?;
-    let folder = fs::read_link(&begins).ok()?;
-    leads_outside_proc(&folder, &path).then(|| Named {
-        base: base.into(),
-        path,
-    })
-}
-
-fn leads_outside_proc(folder: &Path, path: &CStr) -> bool {
-    let whole = folder.join(OsStr::from_bytes(path.to_bytes()));
-    let mut so_far = PathBuf::new();
-    for part in whole.components() {
-        so_far.push(part);
-        if matches!(part, Component::RootDir) {
-            continue;
-        }
-        match fs::canonicalize(&so_far) {
-            Ok(there) if there.starts_with("/proc") => return false,
-            Ok(_) => {}
-            // Nothing is there, and no link that leads anywhere.
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                return fs::symlink_metadata(&so_far).is_err();
-            }
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_path_into_proc_means_something_else_to_each_process() {
-        let leads = |path: &str| {
-            let path = CString::new(path).expect("no zero");
-            leads_outside_proc(Path::new("/"), &path)
-        };
-        assert!(leads("/etc/passwd") && leads("etc") && leads("/no/such/file"));
-        for there in [
-            "/proc/self/status",
-            "proc/1",
-            "/etc/../proc/self/no",
-            "/dev/fd/0",
-        ] {
-            assert!(!leads(there), "{there}");
-        }
-    }
 
     #[test]
     fn paths_lead_this_process_where_they_lead_it() {

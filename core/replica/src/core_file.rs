@@ -9,12 +9,13 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use flagfinder_code::{build_id_in_memory, AddressSpace, Mapping, Maps, NamesInput, ThreadInput};
 use flagfinder_failure::{Failure, Result};
-use flagfinder_files::open_regular;
+use flagfinder_files::{open_named, open_regular, resolve_within};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ReadCache};
@@ -56,8 +57,10 @@ pub struct CoreFile {
     threads: Vec<CoreThread>,
     left_out: Vec<u32>,
     opened: RefCell<FxHashMap<PathBuf, Option<File>>>,
-    /// Files that were wanted and are not here.
-    missing: RefCell<Vec<PathBuf>>,
+    /// Where the files of the process lie now, by the path that it had.
+    places: RefCell<FxHashMap<String, Option<PathBuf>>>,
+    /// Files that were wanted, and why they could not be had.
+    missing: RefCell<Vec<(PathBuf, Error)>>,
 }
 
 /// PT_LOAD.
@@ -131,6 +134,7 @@ impl CoreFile {
             threads: Vec::new(),
             left_out: Vec::new(),
             opened: RefCell::default(),
+            places: RefCell::default(),
             missing: RefCell::default(),
         };
         let mut notes = Notes::default();
@@ -299,30 +303,48 @@ impl CoreFile {
         Ok(())
     }
 
-    /// Where the file with this path lies now.
+    /// Where the file with this path lies now; `None`: it is not here. No link leads out of the
+    /// root that was given.
     pub fn place(&self, path: &str) -> Option<PathBuf> {
         match (&self.files.program, &self.files.sysroot) {
             (Some(program), _) if path == self.program => Some(program.clone()),
-            (_, Some(root)) => Some(root.join(path.trim_start_matches('/'))),
+            (_, Some(root)) => self.place_within(root, path),
             _ => path.starts_with('/').then(|| PathBuf::from(path)),
         }
+    }
+
+    fn place_within(&self, root: &Path, path: &str) -> Option<PathBuf> {
+        let mut places = self.places.borrow_mut();
+        let entry = places.entry(path.to_owned()).or_insert_with(|| {
+            let found = resolve_within(root, Path::new(path));
+            let wanted = || root.join(path.trim_start_matches('/'));
+            found.map_err(|error| self.misses(wanted(), error)).ok()
+        });
+        entry.clone()
     }
 
     fn opened(&self, path: &Path) -> Option<File> {
         let mut opened = self.opened.borrow_mut();
         let entry = opened.entry(path.to_owned()).or_insert_with(|| {
-            let file = open_regular(path).ok();
-            if file.is_none() {
-                self.missing.borrow_mut().push(path.to_owned());
-            }
-            file
+            let file = open_named(path);
+            file.map_err(|error| self.misses(path.to_owned(), error))
+                .ok()
         });
         entry.as_ref().and_then(|file| file.try_clone().ok())
     }
 
-    /// Files of the process that are not here: their code and read-only data are unknown.
-    pub fn missing(&self) -> Vec<PathBuf> {
-        self.missing.borrow().clone()
+    fn misses(&self, path: PathBuf, error: Error) {
+        self.missing.borrow_mut().push((path, error));
+    }
+
+    /// Files of the process that can't be had, and why: their code and read-only data are unknown.
+    pub fn missing(&self) -> Vec<(PathBuf, String)> {
+        let missing = self.missing.borrow();
+        let told = |(path, error): &(PathBuf, Error)| match error.kind() {
+            ErrorKind::NotFound => (path.clone(), "is not here".to_owned()),
+            _ => (path.clone(), format!("is not read, as {error}")),
+        };
+        missing.iter().map(told).collect()
     }
 
     /// Of the dead process, as the core tells it.

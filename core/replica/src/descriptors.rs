@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
 //! What a process's descriptors would answer, asked without changing anything.
 //!
-//! A duplicate of the descriptor (pidfd_getfd) is asked by `poll` with no wait, by reading a
-//! regular file at a place (which moves no position), by peeking at a socket. Nothing is taken out
-//! of a queue.
+//! A duplicate of the descriptor (pidfd_getfd) is asked by `poll` with no wait, by reading a file of
+//! this machine at a place (which moves no position), by peeking at a socket. Nothing is taken out
+//! of a queue. Of a file that lies elsewhere there is no duplicate: its server would have to answer
+//! when it is closed. Of one that the kernel makes up neither: reading or polling it may take away
+//! what the process waits for.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+
+use flagfinder_files::Kind;
 
 use flagfinder_linux::descriptors::{watches, Watch};
 use flagfinder_linux::proc::{self, Stat};
@@ -57,8 +62,31 @@ impl Descriptors {
     /// A duplicate of the descriptor.
     ///
     /// # Errors
-    /// EBADF where it has no such descriptor; EPERM without the right to trace the process.
+    /// EBADF where it has no such descriptor; EPERM without the right to trace the process;
+    /// `Unsupported`: a duplicate might change something, or wait.
     pub fn duplicate(&self, descriptor: i32) -> Result<OwnedFd> {
+        let unsafe_to_have = || Error::from(ErrorKind::Unsupported);
+        let place = self.place(descriptor);
+        let link = std::fs::read_link(&place).unwrap_or_default();
+        // Pipes, sockets and their like have no path.
+        if link.has_root() {
+            let (kind, facts) = flagfinder_files::kind_of(&place)?;
+            let holds_names = facts.is(libc::S_IFREG) || facts.is(libc::S_IFDIR);
+            if holds_names && kind != Kind::Local {
+                return Err(unsafe_to_have());
+            }
+        }
+        let duplicate = self.duplicated(descriptor)?;
+        let own = format!("/proc/self/fd/{}", duplicate.as_raw_fd());
+        if std::fs::read_link(own)? != link {
+            // The process has put another file there meanwhile. To close it may wait for a server.
+            std::mem::forget(duplicate);
+            return Err(unsafe_to_have());
+        }
+        Ok(duplicate)
+    }
+
+    fn duplicated(&self, descriptor: i32) -> Result<OwnedFd> {
         // SAFETY: plain numbers.
         let fd = unsafe {
             libc::syscall(
@@ -127,7 +155,16 @@ impl Descriptors {
     /// # Errors
     /// As [`Self::duplicate`].
     pub fn read(&self, descriptor: i32, most: usize, moved: u64) -> Result<Read> {
-        let duplicate = self.duplicate(descriptor)?;
+        let duplicate = match self.duplicate(descriptor) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                let position = self.position(descriptor)? + moved;
+                return Ok(match self.read_elsewhere(descriptor, most, position)? {
+                    bytes if bytes.is_empty() => Read::End,
+                    bytes => Read::Data(bytes),
+                });
+            }
+            other => other?,
+        };
         let file = File::from(duplicate.try_clone()?);
         let kind = file.metadata()?;
         let mut buffer = vec![0; most.min(1 << 16)];
@@ -193,7 +230,12 @@ impl Descriptors {
     /// # Errors
     /// As [`Self::duplicate`], and those of the read.
     pub fn read_at(&self, descriptor: i32, most: usize, position: u64) -> Result<Option<Vec<u8>>> {
-        let file = File::from(self.duplicate(descriptor)?);
+        let file = match self.duplicate(descriptor) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                return self.read_elsewhere(descriptor, most, position).map(Some);
+            }
+            other => File::from(other?),
+        };
         if !file.metadata()?.is_file() {
             return Ok(None);
         }
@@ -211,8 +253,26 @@ impl Descriptors {
         Ok(watches(&self.information(descriptor)?))
     }
 
+    /// Of a file of another machine, if the process may read by this descriptor.
+    fn read_elsewhere(&self, descriptor: i32, most: usize, position: u64) -> Result<Vec<u8>> {
+        let information = self.information(descriptor)?;
+        let flags = information.lines().find_map(|l| l.strip_prefix("flags:"));
+        let flags = flags.and_then(|text| i32::from_str_radix(text.trim(), 8).ok());
+        match flags.map(|flags| flags & (libc::O_ACCMODE | libc::O_PATH)) {
+            Some(libc::O_RDONLY | libc::O_RDWR) => {
+                flagfinder_files::read_at(&self.place(descriptor), most, position)
+            }
+            _ => Err(Error::from(ErrorKind::Unsupported)),
+        }
+    }
+
+    /// Where the kernel tells of the descriptor.
+    fn place(&self, descriptor: i32) -> PathBuf {
+        proc::path(self.pid, &format!("fd/{descriptor}"))
+    }
+
     fn link(&self, descriptor: i32) -> Result<String> {
-        let link = std::fs::read_link(proc::path(self.pid, &format!("fd/{descriptor}")))?;
+        let link = std::fs::read_link(self.place(descriptor))?;
         Ok(link.to_string_lossy().into_owned())
     }
 
@@ -350,6 +410,29 @@ mod tests {
         assert_eq!(read(3), Read::Data(b"789".to_vec()));
         assert_eq!(read(6), Read::End);
         assert_eq!(file.stream_position().expect("a place"), 4);
+    }
+
+    #[test]
+    fn nothing_is_asked_of_what_the_kernel_makes_up() {
+        // poll(2) of a list of mounts takes away the news that there are others.
+        for path in [
+            "/proc/self/mountinfo",
+            "/proc/self/status",
+            "/sys/kernel/uevent_seqnum",
+        ] {
+            let file = File::open(path).expect("it is there");
+            let (own, fd) = (own(), file.as_raw_fd());
+            let unsupported = |error: Error| error.kind() == ErrorKind::Unsupported;
+            assert!(own.duplicate(fd).is_err_and(unsupported), "{path}");
+            assert!(
+                own.ready(fd, libc::POLLPRI).is_err_and(unsupported),
+                "{path}"
+            );
+            assert!(
+                own.read(fd, 8, 0).is_err() && own.read_at(fd, 8, 0).is_err(),
+                "{path}"
+            );
+        }
     }
 
     #[test]

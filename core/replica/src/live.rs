@@ -3,13 +3,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{Error, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::ptr::without_provenance_mut;
 use std::time::Duration;
 
-use flagfinder_code::{Mapping, Maps};
+use flagfinder_code::{AddressSpace, Mapping, Maps, ProcessMemory};
 use flagfinder_failure::Failure;
 use flagfinder_linux::proc::{self, Status};
 use flagfinder_step::{unable_by, Pause};
@@ -63,7 +61,7 @@ pub struct Captured {
 /// A live process, with its address space as it was when this was opened.
 pub struct Live {
     pid: u32,
-    memory: File,
+    memory: ProcessMemory,
     shared: SharedMemory,
     /// Pages that were asked for, and that can't be read without giving the process pages.
     unread: RefCell<BTreeSet<u64>>,
@@ -80,7 +78,7 @@ impl Live {
     /// Four parts: the process is gone, or may not be read.
     pub fn open(pid: u32) -> Result<Live, Failure> {
         let refused = |e: Error| unable_by(format!("Process {pid} can't be copied"), &e);
-        let memory = File::open(proc::path(pid, "mem")).map_err(refused)?;
+        let memory = ProcessMemory::open(pid).map_err(refused)?;
         let maps = proc::text_of(pid, "maps").map_err(refused)?;
         let shared = SharedMemory::of(pid, &maps);
         let maps = Maps::parse(&maps);
@@ -111,7 +109,7 @@ impl Live {
             let to = end.min(at.saturating_add(PAGE));
             let part = &mut buffer[(from - address) as usize..(to - address) as usize];
             match self.shared.read(at, &mut page) {
-                Content::There => self.memory.read_exact_at(part, from).is_ok(),
+                Content::There => self.memory.read(from, part) == part.len(),
                 Content::Read => {
                     part.copy_from_slice(&page[(from - at) as usize..(to - at) as usize]);
                     true
@@ -204,7 +202,7 @@ impl Live {
         }
         let mut code = [0; BEFORE_CALL];
         let start = registers.rip.wrapping_sub(BEFORE_CALL as u64);
-        if self.memory.read_exact_at(&mut code, start).is_ok() {
+        if self.memory.read(start, &mut code) == code.len() {
             registers.rax = timed_call(&code).unwrap_or(registers.rax);
         }
     }
@@ -226,6 +224,10 @@ impl Live {
             iov_base: without_provenance_mut(base),
             iov_len: PAGE as usize,
         };
+        if !self.memory.is_all_at_hand() {
+            let each = addresses.iter().zip(pages.iter_mut());
+            return each.map(|(at, page)| self.read_page(*at, page)).collect();
+        }
         let (mut whole, mut there) = (vec![false; addresses.len()], Vec::new());
         for (number, (address, page)) in addresses.iter().zip(pages.iter_mut()).enumerate() {
             match self.shared.read(*address, &mut page[..]) {
@@ -283,7 +285,7 @@ impl Source for Live {
 
     fn read_page(&self, address: u64, page: &mut [u8; PAGE as usize]) -> bool {
         match self.shared.read(address, page) {
-            Content::There => self.memory.read_exact_at(page, address).is_ok(),
+            Content::There => self.memory.read(address, page) == page.len(),
             Content::Read => true,
             Content::Unknown => {
                 self.unread.borrow_mut().insert(address);

@@ -11,10 +11,11 @@ use std::mem::size_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
+use flagfinder_files::OfCopy;
 use flagfinder_linux::file_locks::Line;
 
 use crate::answer::{error, Answer};
-use crate::asked::{stat, Named};
+use crate::asked::Asked;
 use crate::replica::Replica;
 
 type Arguments = [u64; 6];
@@ -103,11 +104,9 @@ impl Replica<'_> {
     }
 
     fn is_there(&mut self, base: u64, path: u64) -> Result<bool> {
-        let mut buffer = [0u8; crate::asked::STAT];
-        let place = buffer.as_mut_ptr() as u64;
         let itself = libc::AT_SYMLINK_NOFOLLOW as u64;
-        let asked = self.by_path(base, path, |named: &Named| stat(named, place, itself))?;
-        Ok(matches!(asked, Some(Answer::Result(0))))
+        let asked = |named: &OfCopy| named.call(libc::SYS_newfstatat, itself, 0);
+        Ok(matches!(self.by_path(base, path, asked)?, Asked::Known(_)))
     }
 
     /// A name that is there already can't be given.

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT
-//! Files that a copy opens. We open a regular file that is there, only to read it, and give its
-//! content to the copy; the process notices nothing of that. The same goes for what the kernel
-//! tells in /proc of that process and of the machine. Every other open halts the copy, or is
+//! Files that a copy opens. We open a file of this machine that is there, only to read it, and give
+//! its content to the copy; the process notices nothing of that. The same goes for some of what the
+//! kernel tells in /proc of that process and of the machine. Every other open halts the copy, or is
 //! supposed to succeed (`suppose.rs`). So does what the copy would write.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Result;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::answer::{error, Answer};
-use crate::asked::sees_the_same;
+use crate::asked::{sees_the_same, Asked};
 use crate::replica::Replica;
 
 type Arguments = [u64; 6];
@@ -109,32 +108,18 @@ impl Replica<'_> {
         if let Some(file) = self.told_by_kernel(path)?.filter(|_| !writes) {
             return Ok(self.keep(file));
         }
-        let follow = flags & libc::O_NOFOLLOW;
-        let mut found = None;
-        let asked = self.by_path(base, path, |named| {
-            let (base, path) = (named.base.as_raw_fd(), named.path.as_ptr());
-            let only_name = libc::O_PATH | libc::O_CLOEXEC | follow;
-            // SAFETY: our own descriptor and text.
-            let fd = unsafe { libc::openat(base, path, only_name) };
-            if fd >= 0 {
-                // SAFETY: it was just opened, and is nobody else's.
-                found = Some(unsafe { File::from_raw_fd(fd) });
-            }
-            fd.into()
-        })?;
-        let Some(name) = found else {
+        let follow = flags & libc::O_NOFOLLOW == 0;
+        let opened = match self.by_path(base, path, |named| named.open(follow))? {
+            Asked::Known(opened) => opened,
             // The error with which the process could not open it either, unless it makes the file.
-            return Ok(asked.filter(|_| flags & libc::O_CREAT == 0));
+            Asked::Refused(answer) => return Ok((flags & libc::O_CREAT == 0).then_some(answer)),
+            Asked::Unknown => return Ok(None),
         };
-        let metadata = name.metadata()?;
-        if !metadata.is_file() || cuts && metadata.len() > 0 {
+        let would_cut = cuts && opened.facts.size > 0;
+        if would_cut || writes && !opened.facts.may_be_written() {
             return Ok(None);
         }
-        let path = format!("/proc/self/fd/{}", name.as_raw_fd());
-        if writes && !may_write(&path) {
-            return Ok(None);
-        }
-        Ok(File::open(path).ok().and_then(|file| self.keep(file)))
+        Ok(self.keep(opened.file))
     }
 
     /// The file in /proc that the path names; `None`: it may mean something else to us.
@@ -166,13 +151,6 @@ impl Replica<'_> {
             false => (Some(error(libc::EFAULT)), 0),
         })
     }
-}
-
-fn may_write(path: &str) -> bool {
-    let path = CString::new(path).unwrap_or_default();
-    // SAFETY: a text of ours.
-    let asked = unsafe { libc::faccessat(0, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) };
-    asked == 0
 }
 
 /// Where we read what `path` tells the process of itself or of the machine.

@@ -2,9 +2,9 @@
 //! Who holds a lock on a file: by /proc/locks, and by the descriptors that hold it.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use flagfinder_files::facts_of;
 use flagfinder_linux::file_locks::Line;
 use flagfinder_linux::proc::{path, processes};
 
@@ -34,8 +34,8 @@ pub fn on_file(pid: u32, fd: i32) -> Option<FileLocks> {
 
 /// Those on the file at a path of ours, for a process that waits.
 pub fn on_path(pid: u32, path: &Path) -> Option<FileLocks> {
-    let file = fs::metadata(path).ok()?;
-    let inode = format!(":{}", file.ino());
+    let file = facts_of(path).ok()?;
+    let inode = format!(":{}", file.inode);
     let text = fs::read_to_string("/proc/locks").unwrap_or_default();
     let held = held(&text, &inode, pid);
     let mut found = FileLocks {

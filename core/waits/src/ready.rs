@@ -161,6 +161,13 @@ fn file(pid: u32, fd: i32) -> File {
 
 /// `None`: the kernel has no such call, or does not let us.
 fn now(pid: u32, fd: i32, events: i16) -> Option<Now> {
+    // Files on disks are always ready. Where a server answers for one, a duplicate would wait.
+    if !matches!(
+        file_kind(pid, fd)?,
+        libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | 0
+    ) {
+        return None;
+    }
     let owned = |number: libc::c_long| {
         let number = i32::try_from(number).ok().filter(|number| *number >= 0)?;
         // SAFETY: the kernel has just made it for us.

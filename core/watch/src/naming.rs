@@ -3,12 +3,12 @@
 //! thousand times a second.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{CallSites, Names, NamesInput};
+use flagfinder_files::facts_of;
 use rustc_hash::FxHashMap;
 
 use crate::access::{self, Access, Registers};
@@ -42,7 +42,7 @@ pub(crate) struct Naming {
 /// it, and the last events are named after that.
 fn outlive_process(input: &mut NamesInput) {
     for module in &mut input.modules {
-        let inode = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
+        let inode = |path: &Path| facts_of(path).map(|m| (m.device, m.inode)).ok();
         let own = Path::new(&module.path);
         let found = inode(own);
         if found.is_some() && found == inode(&module.file) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //! What keeps one thread.
 
-use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use flagfinder_code::Code;
+use flagfinder_files::{facts_of, path_of_process};
 use flagfinder_flags::ENDLESS;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::{self, is_over, link, Stat};
+use flagfinder_linux::proc::{is_over, link, Stat};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::shown;
 use flagfinder_linux::traits;
@@ -404,16 +405,12 @@ fn clock(call: &Call) -> Option<Duration> {
 /// A FIFO is opened once somebody opens its other end. Where the kernel tells that the thread waits
 /// for something else, the file system is not asked: it may be the one that does not answer.
 fn opening(pid: u32, path: Option<&str>, sleeps_in: &str) -> Vec<Obstacle> {
-    use std::os::unix::fs::FileTypeExt;
     let Some(path) = path.filter(|_| sleeps_in.is_empty() || sleeps_in == "wait_for_partner")
     else {
         return Vec::new();
     };
-    let place = match path.starts_with('/') {
-        true => proc::path(pid, &format!("root{path}")),
-        false => proc::path(pid, &format!("cwd/{path}")),
-    };
-    if !fs::metadata(place).is_ok_and(|file| file.file_type().is_fifo()) {
+    let place = path_of_process(pid, Path::new(path));
+    if !facts_of(&place).is_ok_and(|file| file.is(libc::S_IFIFO)) {
         return Vec::new();
     }
     let what = format!("no process has opened the other end of FIFO {path}");

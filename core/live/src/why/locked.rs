@@ -2,9 +2,9 @@
 //! Who holds a lock on a file that a thread waits for, or asks for again and again.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use flagfinder_files::open_regular;
+use flagfinder_files::{open_named, path_of_process};
 use flagfinder_linux::proc::{self, link};
 use flagfinder_waits::locks::{self, FileLocks};
 
@@ -28,19 +28,14 @@ pub fn refused(pid: u32, call: &str, result: i64, fd: i32, path: Option<&str>) -
     let asks_for_lock = matches!(call, "flock" | "fcntl");
     match number {
         libc::EAGAIN | libc::EACCES if asks_for_lock => Some(match path {
-            Some(path) => held(path, locks::on_path(pid, &place(pid, path))),
+            Some(path) => held(
+                path,
+                locks::on_path(pid, &path_of_process(pid, Path::new(path))),
+            ),
             None => file_lock(pid, fd),
         }),
         libc::EEXIST => path.map(|path| made(pid, path)),
         _ => None,
-    }
-}
-
-/// Where we find what the process calls so.
-fn place(pid: u32, path: &str) -> PathBuf {
-    match path.starts_with('/') {
-        true => proc::path(pid, &format!("root{path}")),
-        false => proc::path(pid, &format!("cwd/{path}")),
     }
 }
 
@@ -76,7 +71,8 @@ fn held(what: &str, locks: Option<FileLocks>) -> Obstacle {
 /// id into it.
 fn made(pid: u32, path: &str) -> Obstacle {
     let label = format!("the removal of {path}");
-    let Some(owner) = owner(&place(pid, path)).filter(|owner| *owner != pid) else {
+    let Some(owner) = owner(&path_of_process(pid, Path::new(path))).filter(|owner| *owner != pid)
+    else {
         let end = End::unknown(format!("{path} is there, and does not tell who made it"));
         return Obstacle::ends(Kind::Lock, label, end);
     };
@@ -92,7 +88,7 @@ fn made(pid: u32, path: &str) -> Obstacle {
 
 fn owner(place: &Path) -> Option<u32> {
     let mut text = String::new();
-    open_regular(place)
+    open_named(place)
         .ok()?
         .take(LONGEST)
         .read_to_string(&mut text)

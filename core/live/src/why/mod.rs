@@ -54,6 +54,7 @@ use crate::deadline::Deadline;
 use crate::pick::Told;
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
+use crate::silent;
 use crate::spin::{first_look, spin, Progress, SpinOptions};
 pub use asked::Asked;
 pub use each::{why_each, Answered};
@@ -181,6 +182,11 @@ pub fn why(
     let mut report = follow(spun, &mut processes, options.thread, &options.asked, terms);
     finish(&mut report, &mut processes);
     report.settle(deadline);
+    let inside = processes
+        .get(pid)
+        .and_then(|process| process.inside.as_ref());
+    let silent = inside.map(|inside| silent::notes(&inside.names));
+    report.notes.extend(silent.unwrap_or_default());
     Ok(report)
 }
 
