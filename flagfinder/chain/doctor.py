@@ -23,7 +23,6 @@ from flagfinder.shared.errors import FlagfinderError, UnavailableError, UsageErr
 from flagfinder.shared.lldb_helper import choose_lldb
 from flagfinder.shared.machine import Check, check_machine_abilities, require_own_proc
 from flagfinder.shared.places import shipped
-from flagfinder.shared.regular_file import open_regular
 
 _DEBUG_ROOT = Path("/usr/lib/debug/.build-id")
 
@@ -233,7 +232,7 @@ def _debug_info(files: list[Path], of: str) -> Check:
 
 def _has_debug_info(path: Path) -> bool:
     try:
-        with open_regular(path) as file:
+        with os.fdopen(_core.open_named(os.fspath(path)), "rb") as file:
             content = file.read()
     except OSError:
         return False

@@ -4,23 +4,29 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from flagfinder import _core
 from flagfinder.interpreters.python_loop import Loop, find_loops
-from flagfinder.shared.regular_file import open_regular
 
 _COMMAND = "<string>"  # the file of a script that the command line holds
 _PARSING = 0.5  # seconds for the sources; repeating threads come first
 _LARGEST_SOURCE = 1 << 20
+# A parser makes a tree of so many parts within the time above, and of some 100 MiB at most.
+_MOST_WORDS = 60_000
+_WORD = re.compile(rb"\w+|[^\w\s]")
 
 
 class Sources:
     """The source files of a process, as it sees them, each read once."""
 
     def __init__(self, pid: int) -> None:
+        self._pid = pid
         self._process = Path(f"/proc/{pid}")
         self._started = _start_time(pid)
         self._content: dict[str, bytes] = {}
@@ -71,21 +77,17 @@ class Sources:
             return f"no time was left to read {file}"
         if file == _COMMAND:
             return self._parse_command()
-        inside = (
-            self._process / "root" / file.lstrip("/")
-            if file.startswith("/")
-            else self._process / "cwd" / file
-        )
+        unreadable = f"the source {file} can't be read"
         try:
-            # The process names the file: it may be a FIFO, or grow while it is read.
-            with open_regular(inside) as source:
-                if os.fstat(source.fileno()).st_mtime > self._started:
-                    return f"{file} has changed since the program was started"
-                content = source.read(_LARGEST_SOURCE + 1)
-            if len(content) > _LARGEST_SOURCE:
-                return f"{file} is too large to be read"
-        except (OSError, ValueError):
-            return f"the source {file} can't be read"
+            # The process names the file: it may be a FIFO, another one's, or where nobody answers.
+            content, written = _core.read_file_of(self._pid, file, _LARGEST_SOURCE + 1)
+        except OSError as error:
+            is_silent = error.errno == errno.ETIMEDOUT
+            return f"{unreadable}: {error.strerror}" if is_silent else unreadable
+        except ValueError:
+            return unreadable
+        if written > self._started:
+            return f"{file} has changed since the program was started"
         return self._parse_content(file, content)
 
     def _parse_command(self) -> ast.Module | str:
@@ -105,12 +107,18 @@ class Sources:
         return unreadable if names & {"exec", "eval", "compile"} else tree
 
     def _parse_content(self, file: str, content: bytes) -> ast.Module | str:
+        if len(content) > _LARGEST_SOURCE or _has_too_many_words(content):
+            return f"{file} is too large to be read"
         try:
             tree = ast.parse(content)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return f"{file} is not in the Python that flagfinder itself runs in"
         self._content[file] = content
         return tree
+
+
+def _has_too_many_words(content: bytes) -> bool:
+    return any(count >= _MOST_WORDS for count, _ in enumerate(_WORD.finditer(content)))
 
 
 def script_of(words: Sequence[bytes]) -> bytes | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagfinder.shared.regular_file import open_regular
+from flagfinder import _core
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -145,14 +145,16 @@ def _script(pid: int) -> Script | None:
     if is_text:
         return Script("-c", word)
     name = os.fsdecode(word)
-    place = "root" if name.startswith("/") else "cwd"
-    own = [process / "fd" / str(fd) for fd in _OWN]
     base = name.rpartition("/")[2]
-    for path in (*(one for one in own if _links_to(one, base)), process / place / name.lstrip("/")):
+    own = [fd for fd in _OWN if _links_to(process / "fd" / str(fd), base)]
+    for fd in (*own, None):
         try:
-            # The process names the file: it may be a FIFO, or grow while it is read.
-            with open_regular(path) as source:
-                text = source.read(_LARGEST + 1)
+            # The process names the file: it may be a FIFO, another one's, or where nobody answers.
+            text = (
+                _core.read_file_of(pid, name, _LARGEST + 1)[0]
+                if fd is None
+                else _core.read_open_file_of(pid, fd, _LARGEST + 1)
+            )
         except (OSError, ValueError):
             continue
         return Script(base, text) if len(text) <= _LARGEST else None

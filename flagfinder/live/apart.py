@@ -99,11 +99,12 @@ def ask_apart(
 
 
 _asking: set[int] = set()  # children of this process that are at work, or were left behind
+_left_alone: set[int] = set()  # what those had started when they were ended
 
 
 def asking() -> set[int]:
     """The processes that ask for this one, and what they started."""
-    return {one for pid in _asking for one in (pid, *descendants(pid))}
+    return {one for pid in _asking for one in (pid, *descendants(pid))} | _left_alone
 
 
 @dataclass
@@ -169,6 +170,7 @@ class _Child:
         self.was_killed = True
         # Helpers let go of the threads that they step; no other signal may end those.
         for pid in descendants(self.pid):
+            _left_alone.add(pid)  # one that a dead file system holds becomes ours
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
         os.kill(self.pid, signal.SIGKILL)

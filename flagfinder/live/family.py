@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from flagfinder import _core
 from flagfinder.live import apart
 from flagfinder.live.tree import NOT_OURS, LeftProcess, descendants
 
@@ -31,10 +32,10 @@ class Family:
         self._before = set(descendants(self._pid))
 
     def living(self) -> list[int]:
-        """The processes that live: parents before their children. Those that ask for us are none of
-        them.
+        """The processes that live: parents before their children. Those that ask for us, or open
+        files for us, are none of them.
         """
-        others = self._before | apart.asking()
+        others = self._before | apart.asking() | set(_core.file_openers())
         return [pid for pid in descendants(self._pid) if pid not in others]
 
     def end(self, process: subprocess.Popen[bytes]) -> list[LeftProcess]:

@@ -5,6 +5,8 @@ acting.
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import signal
 import socket
@@ -77,3 +79,28 @@ def test_a_large_source_is_refused(tmp_path: Path) -> None:
     os.utime(source, (0, 0))
     why = python_sources.Sources(os.getpid()).loops(os.fspath(source), "wait", frozenset({1}))
     assert why == f"{source} is too large to be read"
+
+
+def test_what_the_kernel_makes_up_is_no_regular_file() -> None:
+    with pytest.raises(OSError, match="no regular file"):
+        open_regular("/proc/self/status")
+    why = python_sources.Sources(os.getpid()).loops("/proc/self/status", "f", frozenset({1}))
+    assert why == "the source /proc/self/status can't be read"
+
+
+def test_a_source_of_very_many_words_is_refused(tmp_path: Path) -> None:
+    """Its tree would be a thousand times as large as the text."""
+    source = tmp_path / "many.py"
+    source.write_bytes(b"a\n" * (python_sources._LARGEST_SOURCE // 2))
+    os.utime(source, (0, 0))
+    why = python_sources.Sources(os.getpid()).loops(os.fspath(source), "wait", frozenset({1}))
+    assert why == f"{source} is too large to be read"
+
+
+@pytest.mark.parametrize("module", ["typing", "argparse", "turtle", "_pydecimal"])
+def test_large_sources_of_real_programs_are_read(module: str) -> None:
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None
+    content = Path(found.origin).read_bytes()
+    tree = python_sources.Sources(os.getpid())._parse_content(found.origin, content)
+    assert isinstance(tree, ast.Module)

@@ -9,9 +9,9 @@
 //! Blind spot: private mappings of such files.
 
 use std::cell::OnceCell;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use flagfinder_linux::pagemap::Pagemap;
@@ -125,10 +125,14 @@ impl Stretch {
     }
 
     fn opened(&self, path: &Path) -> Option<File> {
-        let file = File::open(path).ok()?;
-        let known = file.metadata().ok()?;
-        let is_it = known.is_file() && known.ino() == self.inode;
-        (is_it && lies_in_memory(&file)).then_some(file)
+        // A FIFO of that name would be waited for: first a handle that only names the file.
+        let mut only_names = OpenOptions::new();
+        only_names.read(true).custom_flags(libc::O_PATH);
+        let handle = only_names.open(path).ok()?;
+        let known = handle.metadata().ok()?;
+        let is_it = known.is_file() && known.ino() == self.inode && lies_in_memory(&handle);
+        let again = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        is_it.then(|| File::open(again).ok()).flatten()
     }
 }
 
