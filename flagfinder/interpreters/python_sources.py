@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,10 @@ _LARGEST_SOURCE = 1 << 20
 # A parser makes a tree of so many parts within the time above, and of some 100 MiB at most.
 _MOST_WORDS = 60_000
 _WORD = re.compile(rb"\w+|[^\w\s]")
+# What stands within each other, at most: reading it and writing it down again is recursive.
+_DEEPEST = 300
+_DEEPEST_EXPRESSION = 100
+_MOST_BITS = 14_000  # of a number: Python writes one of 4300 digits at most
 
 
 class Sources:
@@ -110,15 +115,38 @@ class Sources:
         if len(content) > _LARGEST_SOURCE or _has_too_many_words(content):
             return f"{file} is too large to be read"
         try:
-            tree = ast.parse(content)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what Python thinks of it is the program's affair
+                tree = ast.parse(content)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return f"{file} is not in the Python that flagfinder itself runs in"
+        if _is_extreme(tree):
+            return f"{file} nests too deeply, or holds a number too large, to be read"
         self._content[file] = content
         return tree
 
 
 def _has_too_many_words(content: bytes) -> bool:
     return any(count >= _MOST_WORDS for count, _ in enumerate(_WORD.finditer(content)))
+
+
+def _is_extreme(tree: ast.Module) -> bool:
+    """Whether Python would fail to go through the tree, or to write parts of it as text."""
+    left: list[tuple[ast.AST, int, int]] = [(tree, 0, 0)]
+    while left:
+        node, depth, inside = left.pop()
+        if depth > _DEEPEST or inside > _DEEPEST_EXPRESSION:
+            return True
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, int)
+            and node.value.bit_length() > _MOST_BITS
+        ):
+            return True
+        for child in ast.iter_child_nodes(node):
+            is_text = inside > 0 or isinstance(child, (ast.expr, ast.pattern))
+            left.append((child, depth + 1, inside + is_text))
+    return False
 
 
 def script_of(words: Sequence[bytes]) -> bytes | None:

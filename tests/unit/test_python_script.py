@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,48 @@ def test_the_source_of_a_process(text: str, is_read: bool) -> None:
         wait_until(process, lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes() != b"")
         tree = python_sources.Sources(process.pid).tree("<string>")
     assert (tree is not None) == is_read
+
+
+class _Given(python_sources.Sources):
+    """One source, whichever is asked for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(0)
+        self._text = text
+
+    def _parse(self, file: str) -> ast.Module | str:
+        return self._parse_content(file, self._text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while not done" + ".next" * 120 + ": pass",
+        "while " + "not " * 1000 + "done: pass",
+        "while done != " + "a + " * 1500 + "b: pass",
+        "while a:\n  if b: pass\n" + "  elif c: break\n" * 2000,
+        "while done != 0x" + "f" * 5000 + ": pass",
+    ],
+)
+def test_a_source_that_python_could_not_write_again_is_told_and_not_read(text: str) -> None:
+    why = _Given(text).loops("/app.py", "<module>", frozenset([1]))
+    assert isinstance(why, str) and why.startswith("/app.py nests too deeply")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while not done" + ".next" * 90 + ": pass",
+        "while a:\n  if b: pass\n" + "  elif c: break\n" * 200,
+    ],
+)
+def test_a_source_that_nests_less_is_read(text: str) -> None:
+    loops = _Given(text).loops("/app.py", "<module>", frozenset([1]))
+    assert not isinstance(loops, str) and len(loops) == 1 and loops[0].exits
+
+
+def test_what_python_thinks_of_a_source_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert _Given("while 1if a else 2: pass").tree("/app.py") is not None
+    assert capfd.readouterr().err == ""
