@@ -103,3 +103,9 @@ def test_a_long_condition_is_cut() -> None:
 )
 def test_where_the_script_stands(words: str, found: tuple[bool, bytes | None]) -> None:
     assert operand(words.encode().split()) == found
+
+
+def test_blocks_within_blocks_are_followed_to_what_leaves_the_loop() -> None:
+    text = "while a; do b || " + "{ " * 2000 + "exit 1" + "; }" * 2000 + "; sleep 1; done"
+    loop = polling(text.encode(), SLEEP)
+    assert loop is not None and loop.asks == ("while a", "b")
