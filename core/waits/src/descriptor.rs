@@ -44,10 +44,18 @@ impl Descriptor {
 }
 
 const MOST_WATCHED: usize = 16;
+/// Most epoll descriptors within one that are gone into. They may seem to hold each other: the
+/// kernel tells the numbers that descriptors had when they were put in.
+const MOST_EPOLLS: usize = 8;
 const MOST_PEERS: usize = 4;
 
 /// Describes one; a closed one is an answer too.
 pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
+    describe_in(pid, fd, owners, &mut Vec::new())
+}
+
+/// The same; into `epolls` it does not go once more.
+fn describe_in(pid: u32, fd: i32, owners: &mut Owners, epolls: &mut Vec<i32>) -> Descriptor {
     let target = link(pid, fd).unwrap_or_else(|| "closed".into());
     let mut descriptor = Descriptor {
         fd,
@@ -66,8 +74,12 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
         pipe(pid, fd, &mut descriptor, owners);
     } else if target == EPOLL {
         descriptor.what = "epoll".into();
-        for inner in watched(pid, fd).into_iter().take(MOST_WATCHED) {
-            descriptor.watches.push(describe(pid, inner, owners));
+        if !epolls.contains(&fd) && epolls.len() < MOST_EPOLLS {
+            epolls.push(fd);
+            for inner in watched(pid, fd).into_iter().take(MOST_WATCHED) {
+                let inner = describe_in(pid, inner, owners, epolls);
+                descriptor.watches.push(inner);
+            }
         }
     } else if let Some(kind) = between(&target, "anon_inode:[") {
         descriptor.what = kind.into();
@@ -116,6 +128,11 @@ pub fn tells_once(watch: &Watch) -> Option<&'static str> {
 /// Is it one by which the process's threads wake each other: an eventfd, a pipe whose other end it
 /// holds itself, or an epoll descriptor of such?
 pub fn wakes_itself(pid: u32, fd: i32) -> bool {
+    wakes_itself_in(pid, fd, &mut Vec::new())
+}
+
+/// The same; `epolls` were asked before, and decide nothing.
+fn wakes_itself_in(pid: u32, fd: i32, epolls: &mut Vec<i32>) -> bool {
     let Some(target) = link(pid, fd) else {
         return false;
     };
@@ -130,8 +147,16 @@ pub fn wakes_itself(pid: u32, fd: i32) -> bool {
             .flatten()
     };
     if target == EPOLL {
+        if epolls.contains(&fd) {
+            return true;
+        }
+        if epolls.len() == MOST_EPOLLS {
+            return false;
+        }
+        epolls.push(fd);
         let watched = watched(pid, fd);
-        return !watched.is_empty() && watched.iter().all(|&inner| wakes_itself(pid, inner));
+        let mut all = watched.iter();
+        return !watched.is_empty() && all.all(|&inner| wakes_itself_in(pid, inner, epolls));
     }
     target == "anon_inode:[eventfd]" || target.starts_with("pipe:[") && entries().any(is_other_end)
 }
@@ -222,6 +247,39 @@ mod tests {
         child.wait().expect("its end");
         let file = fs::File::open("/proc/self/stat").expect("a file");
         assert!(!wakes(&file));
+    }
+
+    #[test]
+    fn epoll_descriptors_that_seem_to_hold_each_other_are_told_once() {
+        let pid = std::process::id();
+        let mut ends = [0; 2];
+        // SAFETY: plain system calls on descriptors that are nobody else's.
+        let (epoll, inner) = unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            let epoll = libc::epoll_create1(0);
+            let inner = [0; 3].map(|_| libc::dup(ends[0]));
+            for fd in inner {
+                let mut asked = libc::epoll_event {
+                    events: libc::EPOLLIN as u32,
+                    u64: 0,
+                };
+                assert_eq!(
+                    libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut asked),
+                    0
+                );
+            }
+            // What stands there under these numbers is the epoll descriptor itself.
+            assert!(inner[1..].iter().all(|&fd| libc::dup2(epoll, fd) == fd));
+            (epoll, inner)
+        };
+        let found = describe(pid, epoll, &mut Owners::default());
+        let told: Vec<i32> = found.watches.iter().map(|inner| inner.fd).collect();
+        assert!(inner.iter().all(|fd| told.contains(fd)));
+        assert!(wakes_itself(pid, epoll), "the pipe's other end is its own");
+        for fd in ends.into_iter().chain(inner).chain([epoll]) {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
+        }
     }
 
     #[test]
