@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from flagfinder.interpreters.python_bindings import (
@@ -37,6 +38,10 @@ from flagfinder.interpreters.python_passed import (
 LoopKind = Literal["waits", "works", "counts", "endless"]
 Way = Literal["test", "break", "return", "raise", "exhausted"]
 
+# Ways out of a loop, and conditions of one of them. Each way repeats the conditions of those before
+# it, so their texts grow with the square.
+_MOST_WAYS = 50
+
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -51,6 +56,10 @@ _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.LtE,
     ast.LtE: ast.Gt,
 }
+
+
+class TooManyWaysError(Exception):
+    """A loop can be left in more ways than are told."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ def find_loops(
 
     ``function`` as in a code object's name; a class in front of it (``Job.wait``) is passed over.
     ``caller``: the source and the line that called it; what was handed over there stands for the
-    parameter that the loop calls.
+    parameter that the loop calls. Raises TooManyWaysError.
     """
     scope = scope_around(tree, function, lines)
     if scope is None or not lines:
@@ -161,7 +170,9 @@ def _loops(scope: Scope) -> list[LoopNode]:
 
 def _describe(loop: LoopNode, function: str) -> Loop:
     bindings = Bindings(loop)
-    exits = tuple(_exits(loop, bindings))
+    exits = tuple(islice(_exits(loop, bindings), _MOST_WAYS + 1))
+    if len(exits) > _MOST_WAYS:
+        raise TooManyWaysError
     leaving = [way for way in exits if way.way != "raise"]
     kind: LoopKind
     if not leaving:
@@ -260,7 +271,7 @@ def _leaves(
             yield statement.lineno, "raise", known
         elif isinstance(statement, ast.If):
             yes, no = _Condition.true(statement.test), _Condition.true(negated(statement.test))
-            yield from _leaves(statement.body, [*known, yes], own, caught)
+            yield from _leaves(statement.body, [*_few(known), yes], own, caught)
             yield from _leaves(statement.orelse, [*known, no], own, caught)
             if _ends(statement.body):
                 known.append(no)
@@ -281,6 +292,12 @@ def _leaves(
             for case in statement.cases:
                 fits = _Condition(f"{subject} matches {ast.unparse(case.pattern)}", None)
                 yield from _leaves(case.body, [*known, fits], own, caught)
+
+
+def _few(conditions: list[_Condition]) -> list[_Condition]:
+    if len(conditions) > _MOST_WAYS:
+        raise TooManyWaysError
+    return conditions
 
 
 def _leaves_try(

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flagfinder import _core
-from flagfinder.interpreters.python_loop import Loop, find_loops
+from flagfinder.interpreters.python_loop import Loop, TooManyWaysError, find_loops
 
+# File, function, lines, caller.
+_Seen = tuple[str, str, frozenset[int], tuple[str, int] | None]
 _COMMAND = "<string>"  # the file of a script that the command line holds
 _PARSING = 0.5  # seconds for the sources; repeating threads come first
 _LARGEST_SOURCE = 1 << 20
@@ -36,7 +38,7 @@ class Sources:
         self._started = _start_time(pid)
         self._content: dict[str, bytes] = {}
         self._trees: dict[str, ast.Module | str] = {}
-        self._loops: dict[tuple[str, str, frozenset[int], tuple[str, int] | None], list[Loop]] = {}
+        self._loops: dict[_Seen, list[Loop] | str] = {}
         self._spent = 0.0
 
     def loops(
@@ -56,7 +58,12 @@ class Sources:
         if place not in self._loops:
             called_in = self.tree(caller[0]) if caller is not None else None
             call = (called_in, caller[1]) if called_in is not None and caller is not None else None
-            self._loops[place] = find_loops(tree, function, lines, call)
+            try:
+                self._loops[place] = find_loops(tree, function, lines, call)
+            except TooManyWaysError:
+                self._loops[place] = (
+                    f"a loop of {function} in {file} has too many ways out to tell them"
+                )
         return self._loops[place]
 
     def tree(self, file: str) -> ast.Module | None:

@@ -78,12 +78,19 @@ def test_a_source_that_python_could_not_write_again_is_told_and_not_read(text: s
     "text",
     [
         "while not done" + ".next" * 90 + ": pass",
-        "while a:\n  if b: pass\n" + "  elif c: break\n" * 200,
+        "while a:\n  if b: pass\n" + "  elif c: break\n" * 40,
     ],
 )
 def test_a_source_that_nests_less_is_read(text: str) -> None:
     loops = _Given(text).loops("/app.py", "<module>", frozenset([1]))
     assert not isinstance(loops, str) and len(loops) == 1 and loops[0].exits
+
+
+@pytest.mark.parametrize("way", ["if a == 7: break", "if a == 7: continue"])
+def test_a_loop_with_many_ways_out_takes_no_time_that_grows_with_their_square(way: str) -> None:
+    text = "while b:\n" + f"  {way}\n" * 5000
+    why = _Given(text).loops("/app.py", "<module>", frozenset([1]))
+    assert why == "a loop of <module> in /app.py has too many ways out to tell them"
 
 
 def test_what_python_thinks_of_a_source_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
