@@ -4,7 +4,7 @@
 #             the samples, cases and ways
 # make soak   what a release needs (hours): every variant of every sample five times, the bars of
 #             all rounds, long suites, fuzzing
-# make fuzz   feed damaged files to every reader for SECONDS (default: 3600), see fuzz/README.md
+# make fuzz   feed damaged input to all that reads it for SECONDS (default: 3600), see fuzz/README.md
 # make lab    ask flagfinder about programs with a known truth, see lab/README.md (hours)
 # make lint   formatters, linters, types, layering
 # make report render docs/benchmarks.md from bench/results
@@ -25,7 +25,7 @@ STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version
 # Of what is compiled for the package, nothing is compiled again for its tests: the same crates are
 # chosen, with the same features. Those of `make check` are in the profile for development.
 CHECKED := --workspace --exclude flagfinder-fuzz --locked
-RUST_TESTS := $(CHECKED) --release
+RUST_TESTS := --workspace --locked --release
 
 PYTEST := MAKEFLAGS= FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 # Each test has a time limit (pyproject.toml). These are for all of them, in seconds; pytest then
@@ -93,8 +93,8 @@ test-rust: $(STAMPS)/packages-live
 lint: lint-others lint-rust
 
 lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
-	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench lab lldb_scripts setup.py
-	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench lab lldb_scripts setup.py
+	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py
+	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py
 	$(BIN)/mypy
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
 	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror

@@ -1,44 +1,4 @@
 // SPDX-License-Identifier: MIT
-//! Opens arbitrary bytes as a core file: no panic, bounded memory. Its memory is read where the
-//! threads' registers point, and everything there is named. No code of it is executed here.
-
 #![no_main]
 
-use std::path::PathBuf;
-
-use flagfinder_code::{AddressSpace, Names};
-use flagfinder_fuzz::MemoryFile;
-use flagfinder_replica::{CoreFile, Files, Pages, Source, PAGE};
-use libfuzzer_sys::fuzz_target;
-
-/// Regions that are looked at; inputs have room for a thousand.
-const REGIONS: usize = 64;
-
-fuzz_target!(|data: &[u8]| {
-    let file = MemoryFile::new(data).expect("a file in memory");
-    // The paths in a core lead nowhere from here: the answer is to depend on the input alone.
-    let files = Files {
-        sysroot: Some(PathBuf::from("/proc/self/fd/none")),
-        program: None,
-    };
-    let Ok(core) = CoreFile::open(&file.path(), files) else {
-        return;
-    };
-    let names = Names::new(core.names_input());
-    let pages = Pages::new(&core);
-    for thread in core.threads() {
-        let registers = &thread.state.registers;
-        for address in [registers.rip, registers.rsp, registers.fs_base] {
-            pages.page(address & !(PAGE - 1));
-            let _ = (names.code(address), names.data(address));
-        }
-        let mut stack = [0; 4096];
-        let got = AddressSpace::read(&core, registers.rsp, &mut stack);
-        assert!(got <= stack.len());
-    }
-    for region in core.regions().iter().take(REGIONS) {
-        assert!(region.start < region.end);
-        pages.page(region.start & !(PAGE - 1));
-        let _ = names.data(region.start);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flagfinder_fuzz::targets::core_file::run(data));

@@ -1,28 +1,4 @@
 // SPDX-License-Identifier: MIT
-//! Opens arbitrary bytes as a file of events, reads all of it and builds the graph: no panic,
-//! bounded memory.
-
 #![no_main]
 
-use flagfinder_events::{check, dump, summary, EventFile};
-use flagfinder_fuzz::{repair_events, MemoryFile};
-use flagfinder_graph::{build, diagnose, profile, query, Request};
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    let mut bytes = data.to_vec();
-    if data.len() & 7 != 0 {
-        repair_events(&mut bytes);
-    }
-    let input = MemoryFile::new(&bytes).expect("a file in memory");
-    let Ok(file) = EventFile::open(&input.path()) else {
-        return;
-    };
-    let _ = summary(&file);
-    let _ = check(&file);
-    let _ = dump(&file, 0, 0, 100, |_| {});
-    let _ = profile(&file);
-    let graph = build(&file, &[]);
-    let _ = query(&graph, 0, 0, u64::MAX, 100);
-    let _ = diagnose(&graph, &Request::default());
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flagfinder_fuzz::targets::events::run(data));

@@ -9,9 +9,10 @@ use flagfinder_trace::container::{
 use flagfinder_trace::{Event, Failure, Level, Module, Registers, Slot, SlotKind, TraceBuilder};
 
 pub fn write(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let (traces, pairs) = (directory.join("trace"), directory.join("engine"));
-    std::fs::create_dir_all(&traces)?;
-    std::fs::create_dir_all(&pairs)?;
+    let [traces, pairs, same] = ["trace", "engine", "recorded"].map(|name| directory.join(name));
+    for folder in [&traces, &pairs, &same] {
+        std::fs::create_dir_all(folder)?;
+    }
     for (name, rounds, killed) in [
         ("short", 3, false),
         ("sections", 400, false),
@@ -22,7 +23,9 @@ pub fn write(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     for (name, yields) in [("busy", false), ("yields", true)] {
         let mut pair = poll(3, yields, true)?;
         pair.extend(poll(if yields { 150 } else { 600 }, yields, false)?);
-        std::fs::write(pairs.join(name), unpack(&pair)?)?;
+        let pair = unpack(&pair)?;
+        std::fs::write(pairs.join(name), &pair)?;
+        std::fs::write(same.join(name), pair)?;
     }
     Ok(())
 }

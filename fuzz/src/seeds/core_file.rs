@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-//! A core file of one thread that polls a word: code, data and a stack of a page each, and the
-//! notes that the kernel writes.
+//! Core files of one thread, which polls a word, makes calls or waits for a lock: code, data and a
+//! stack of a page each, and the notes that the kernel writes.
 
 use std::path::Path;
+
+use crate::targets::dead::{FILE, PIPE};
 
 const PAGE: u64 = 4096;
 const CODE: u64 = 0x40_1000;
@@ -13,21 +15,53 @@ const TID: u32 = 4711;
 const HEADER: u64 = 64;
 const SEGMENT: u64 = 56;
 
+/// mov eax, [DATA + 0x10]; test eax, eax; je -0xb; ret
+const POLLS: [u8; 12] = [
+    0x8b, 0x04, 0x25, 0x10, 0x40, 0x40, 0, 0x85, 0xc0, 0x74, 0xf5, 0xc3,
+];
+
 pub fn write(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let folder = directory.join("core_file");
-    std::fs::create_dir_all(&folder)?;
-    let whole = core();
-    std::fs::write(folder.join("packed"), zstd::encode_all(&whole[..], 0)?)?;
-    std::fs::write(folder.join("plain"), whole)?;
+    let [file, dead] = ["core_file", "dead"].map(|name| directory.join(name));
+    std::fs::create_dir_all(&file)?;
+    std::fs::create_dir_all(&dead)?;
+    let polls = core(&POLLS, u64::MAX);
+    for folder in [&file, &dead] {
+        std::fs::write(folder.join("packed"), zstd::encode_all(&polls[..], 0)?)?;
+        std::fs::write(folder.join("plain"), &polls)?;
+    }
+    std::fs::write(dead.join("calls"), core(&calls(), u64::MAX))?;
+    let waits = core(&[0xc3], libc::SYS_futex as u64);
+    std::fs::write(dead.join("waits"), waits)?;
     Ok(())
 }
 
-fn core() -> Vec<u8> {
-    // mov eax, [0x404010]; test eax, eax; je -0xb; ret
-    let code = [
-        0x8b, 0x04, 0x25, 0x10, 0x40, 0x40, 0, 0x85, 0xc0, 0x74, 0xf5, 0xc3,
-    ];
-    let notes = notes();
+/// Code that makes calls again and again, which a copy must not make.
+fn calls() -> Vec<u8> {
+    let writes = libc::SYS_write as u32;
+    let mut code = Vec::new();
+    for (number, first) in [
+        (writes, PIPE as u32),
+        (writes, FILE as u32),
+        (libc::SYS_fork as u32, 0),
+        (libc::SYS_getppid as u32, 0),
+    ] {
+        code.push(0xb8); // mov eax, number
+        code.extend(number.to_le_bytes());
+        code.push(0xbf); // mov edi, first
+        code.extend(first.to_le_bytes());
+        code.push(0xbe); // mov esi, DATA
+        code.extend((DATA as u32).to_le_bytes());
+        code.push(0xba); // mov edx, 8
+        code.extend(8u32.to_le_bytes());
+        code.extend([0x0f, 0x05]); // syscall
+    }
+    code.extend([0xeb, (-(code.len() as i8) - 2) as u8]); // jmp to the beginning
+    code
+}
+
+/// `call`: the number of the system call that the thread is in; all bits: it is in none.
+fn core(code: &[u8], call: u64) -> Vec<u8> {
+    let notes = notes(call);
     let at_notes = HEADER + 4 * SEGMENT;
     let at_pages = (at_notes + notes.len() as u64).next_multiple_of(PAGE);
     // ELF, 64 bits, little-endian; ET_CORE, EM_X86_64.
@@ -59,7 +93,7 @@ fn segment(kind: u32, flags: u32, offset: u64, address: u64, bytes: u64) -> Vec<
         .collect()
 }
 
-fn notes() -> Vec<u8> {
+fn notes(call: u64) -> Vec<u8> {
     // struct elf_prstatus, with user_regs_struct at 112: rip is its 17th word.
     let mut status = vec![0u8; 336];
     status[32..36].copy_from_slice(&TID.to_le_bytes());
@@ -67,7 +101,9 @@ fn notes() -> Vec<u8> {
         let at = 112 + 8 * number;
         status[at..at + 8].copy_from_slice(&value.to_le_bytes());
     };
-    register(15, u64::MAX);
+    register(10, -512i64 as u64); // rax: the call is to be made again
+    register(14, DATA + 0x20); // rdi
+    register(15, call);
     register(16, CODE);
     register(17, 0x33); // cs
     register(18, 0x202); // eflags

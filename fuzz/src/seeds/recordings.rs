@@ -191,7 +191,7 @@ pub fn write(directory: &Path) -> Result<(), Box<dyn Error>> {
         std::fs::write(folder("perfetto").join(format!("packed-{name}")), &bytes)?;
     }
     let written = folder("perf").join("written");
-    let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/events");
+    let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
     let mut python = Command::new("python3");
     python.args(["-B", "-c", WRITE]).arg(&written);
     let ran = python.env("PYTHONPATH", writer).status()?;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use flagfinder_fuzz::{CODE_BASE, CODE_BYTES};
+use crate::{CODE_BASE, CODE_BYTES};
 
 pub fn write(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let folder = directory.join("tenet");

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+//! What is asked of a graph, wherever it came from.
+
+use std::path::Path;
+
+use flagfinder_graph::{
+    critical_path, diagnose, edge_records, query, timeline, Graph, PathRequest, Request,
+    TimelineRequest,
+};
+
+/// Threads that are asked about one by one.
+const THREADS: usize = 3;
+
+/// Asks everything that the commands of a graph ask.
+pub fn ask(graph: &Graph) {
+    let _ = graph.summary();
+    let edges = graph.edges();
+    let _ = edge_records(&edges);
+    let _ = graph
+        .vertices
+        .records(|_| Ok::<(), std::convert::Infallible>(()));
+    let _ = query(graph, 0, 0, u64::MAX, 1000);
+    let _ = diagnose(graph, &Request::default());
+    let tids = || graph.meta.threads.iter().map(|thread| thread.tid);
+    for tid in tids().take(THREADS) {
+        let path = PathRequest {
+            thread: tid,
+            from: None,
+            to: None,
+            most: Some(100),
+        };
+        let _ = critical_path(graph, &path);
+        for beam in [None, Some(1)] {
+            let request = Request {
+                thread: Some(tid),
+                preceding: 2,
+                answers: beam.map(|_| vec![1, 2]),
+                beam,
+                ..Request::default()
+            };
+            let _ = diagnose(graph, &request);
+        }
+    }
+    let all = TimelineRequest {
+        threads: tids().take(64).collect(),
+        from: 0,
+        to: u64::MAX,
+    };
+    let _ = timeline(graph, &all);
+    graph
+        .export_perfetto(Path::new("/dev/null"))
+        .expect("written");
+}
