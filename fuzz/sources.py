@@ -35,7 +35,7 @@ from flagfinder.interpreters.python import PythonFrame, _codes  # noqa: E402
 from flagfinder.interpreters.python_blocked import awaited  # noqa: E402
 from flagfinder.interpreters.python_owed import asked_of, asks_between  # noqa: E402
 from flagfinder.interpreters.python_sources import Sources, script_of  # noqa: E402
-from flagfinder.interpreters.shell import operand, polling  # noqa: E402
+from flagfinder.interpreters.shell import operand, parsed, polling  # noqa: E402
 
 MEMORY = 1 << 30  # bytes of address space
 LONGEST = 25  # seconds for one input
@@ -194,8 +194,10 @@ def _stack(place: tuple[str, Sequence[int]]) -> SeenStack:
 def feed_shell(content: bytes) -> None:
     """A script, and commands that may be its children."""
     operand(content.split())
-    for child in CHILDREN:
-        polling(content, child)
+    root = parsed(content)
+    if root is not None:
+        for child in CHILDREN:
+            polling(root, child)
 
 
 def _changed(seeds: Sequence[str], rng: random.Random) -> bytes:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _SHELLS = {"ash", "bash", "dash", "ksh", "ksh93", "mksh", "sh", "yash", "zsh"}
 _LARGEST = 1 << 20  # bytes of a script
+_PARSING = 1.0  # seconds of processor time: for what is no script, it may take hours
+_CHUNK = 1 << 16
 _LOOKS = 5  # between two commands a shell has no child
 _BETWEEN = 0.02  # s
 _LONGEST = 120  # columns of a condition
@@ -96,10 +98,15 @@ def shell_loop(pid: int) -> ScriptLoop | None:
     script = _script(pid)
     if script is None:
         return None
-    root = _parsed(script.text)
+    root = parsed(script.text)
+    if root is None:
+        raise UnclearError(
+            f"the shell's script ({script.name}) takes too long to be read: what it asks in a loop "
+            "is not known"
+        )
     waits = False
     for _ in range(_LOOKS):
-        told = [_polling(root, words) for words in _children(pid)]
+        told = [polling(root, words) for words in _children(pid)]
         waits = waits or bool(told)
         found = {loop for loop in told if loop is not None}
         if found:
@@ -202,22 +209,27 @@ def _children(pid: int) -> Iterator[list[bytes]]:
             yield words
 
 
-def polling(text: bytes, child: Sequence[bytes]) -> Polling | None:
-    """The loop of a script that asks something and sleeps, and to which the command line ``child``
-    belongs. None where there is none, or more than one that asks something else.
-    """
-    return _polling(_parsed(text), child)
-
-
-def _parsed(text: bytes) -> Node:
+def parsed(text: bytes) -> Node | None:
+    """The syntax of a script; None where to find it out takes too long."""
     # Only who looks at a shell waits for the import.
     from tree_sitter import Language, Parser  # noqa: PLC0415
     from tree_sitter_bash import language  # noqa: PLC0415
 
-    return Parser(Language(language())).parse(text).root_node
+    begun = time.thread_time()
+    try:
+        tree = Parser(Language(language())).parse(
+            lambda at, _: text[at : at + _CHUNK],
+            progress_callback=lambda *_: time.thread_time() - begun > _PARSING,
+        )
+    except ValueError:
+        return None
+    return tree.root_node
 
 
-def _polling(root: Node, child: Sequence[bytes]) -> Polling | None:
+def polling(root: Node, child: Sequence[bytes]) -> Polling | None:
+    """The loop of a script that asks something and sleeps, and to which the command line ``child``
+    belongs. None where there is none, or more than one that asks something else.
+    """
     found = set()
     for loop in _all(root, _LOOPS):
         commands = list(_within(loop, "command"))

@@ -4,15 +4,31 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from harness import started, wait_until
 
 from flagfinder import spin
-from flagfinder.interpreters.shell import UnclearError, operand, polling, shell_loop
+from flagfinder.interpreters import shell
+from flagfinder.interpreters.shell import (
+    Polling,
+    UnclearError,
+    operand,
+    parsed,
+    polling,
+    shell_loop,
+)
 
 SLEEP = [b"sleep", b"1"]
+
+
+def told(text: bytes, child: Sequence[bytes]) -> Polling | None:
+    """The loop of a script of this text."""
+    root = parsed(text)
+    assert root is not None
+    return polling(root, child)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +44,7 @@ SLEEP = [b"sleep", b"1"]
     ],
 )
 def test_the_conditions_that_end_the_loop_are_told(text: str, asks: tuple[str, ...]) -> None:
-    loop = polling(text.encode(), SLEEP)
+    loop = told(text.encode(), SLEEP)
     assert loop is not None and loop.asks == asks
 
 
@@ -44,7 +60,7 @@ def test_the_conditions_that_end_the_loop_are_told(text: str, asks: tuple[str, .
     ],
 )
 def test_other_scripts_tell_nothing(text: str) -> None:
-    assert polling(text.encode(), SLEEP) is None
+    assert told(text.encode(), SLEEP) is None
 
 
 LOOP = "while [ ! -e ready ]; do sleep 60; done"
@@ -74,18 +90,18 @@ def children(pid: int) -> str:
 
 def test_deep_blocks_are_followed() -> None:
     text = "while :; do test -e a && " + "{ " * 2000 + "break;" + " };" * 2000 + " sleep 1; done"
-    polling(text.encode(), SLEEP)
+    told(text.encode(), SLEEP)
 
 
 def test_the_command_that_is_asked_belongs_to_the_loop_too() -> None:
     text = b"sleep 1\nuntil pg_isready -h db; do\n  sleep 2\ndone\n"
-    loop = polling(text, [b"/usr/bin/pg_isready", b"-h", b"db"])
+    loop = told(text, [b"/usr/bin/pg_isready", b"-h", b"db"])
     assert loop is not None
     assert (loop.asks, loop.line, loop.pause) == (("until pg_isready -h db",), 2, "sleep 2")
 
 
 def test_a_long_condition_is_cut() -> None:
-    loop = polling(b"until " + b"a" * 200 + b"/name; do sleep 1; done", SLEEP)
+    loop = told(b"until " + b"a" * 200 + b"/name; do sleep 1; done", SLEEP)
     assert loop is not None and len(loop.asks[0]) == 120 and loop.asks[0].endswith("a/name")
 
 
@@ -107,5 +123,13 @@ def test_where_the_script_stands(words: str, found: tuple[bool, bytes | None]) -
 
 def test_blocks_within_blocks_are_followed_to_what_leaves_the_loop() -> None:
     text = "while a; do b || " + "{ " * 2000 + "exit 1" + "; }" * 2000 + "; sleep 1; done"
-    loop = polling(text.encode(), SLEEP)
+    loop = told(text.encode(), SLEEP)
     assert loop is not None and loop.asks == ("while a", "b")
+
+
+def test_a_text_that_takes_too_long_to_parse_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is no script, tree-sitter tries ever more."""
+    text = b"while ! test -f ready; do sleep 1; done\n" * 1000
+    assert parsed(text) is not None
+    monkeypatch.setattr(shell, "_PARSING", 0.0)
+    assert parsed(text) is None
