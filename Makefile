@@ -120,7 +120,7 @@ lab-keep:
 	@$(LAB) keep && $(LAB) page
 
 SECONDS := 3600
-fuzz: $(STAMPS)/packages
+fuzz: $(STAMPS)/packages $(STAMPS)/requirements
 	fuzz/run $(SECONDS)
 
 setup: $(STAMPS)/installed
