@@ -190,7 +190,10 @@ impl SpinReport {
     /// As it is now, where it is not the last word.
     pub(crate) fn so_far(&self) -> Box<SpinReport> {
         let mut report = self.clone();
-        let flags = report.threads.iter_mut().flat_map(|thread| &mut thread.flags);
+        let flags = report
+            .threads
+            .iter_mut()
+            .flat_map(|thread| &mut thread.flags);
         for flag in flags.filter(|flag| flag.trial.is_none()) {
             flag.owed_by_nobody("nobody could be asked any more");
         }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use flagfinder_live::{look_at_core, why_of_core, CoreOptions};
+use flagfinder_live::{look_at_core, why_of_core, CoreOptions, Deadline};
 use flagfinder_replica::{CoreFile, Files};
 
 use crate::MemoryFile;
@@ -43,10 +43,11 @@ pub fn run(data: &[u8]) {
     let options = CoreOptions {
         threads: Vec::new(),
         budget: BUDGET,
+        deadline: Deadline::default(),
     };
-    let _ = look_at_core(&core, &options);
+    let _ = look_at_core(&core, &options, &|_| ());
     for thread in [None, core.threads().first().map(|thread| thread.tid)] {
-        let _ = why_of_core(&core, &path, thread, BUDGET);
+        let _ = why_of_core(&core, &path, thread, &options, &|_| ());
     }
     traps.check();
 }
