@@ -7,6 +7,8 @@ does not know is refused, so that a misspelt key can't make a case easier.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +43,7 @@ VERBS = {
     "negative": ("spin", "core", "why"),
 }
 ALL_VERBS = ("spin", "core", "diff", "find", "why", "why-core", "guard", "diagnose")
+STDIN = ("null", "hold", "end", "tty")
 WAITERS = ("repeats", "spins", "stays", "any")
 # How the thread that waits behaves, unless a case says otherwise: the start is refused if not.
 WAITER = {
@@ -120,10 +123,13 @@ class Expect:
 
 @dataclass(frozen=True)
 class Case:
-    """One program that hangs, spins, or does neither. ``name`` is unique in its family."""
+    """One program that hangs, spins, or does neither. ``name`` is unique in its family.
+    ``input``: what it reads before ``stdin`` is as it says; ``good_input``: the good run's.
+    """
 
     family: str
     name: str
+    folder: str
     part: str
     about: str
     language: str
@@ -136,6 +142,8 @@ class Case:
     truth: tuple[str, ...] | None
     after: tuple[str, ...] | None
     stdin: str
+    input: str
+    good_input: str
     seconds: float
     verbs: tuple[str, ...]
     check: Check
@@ -153,8 +161,8 @@ class Case:
 
     @property
     def work(self) -> Path:
-        """Where it is built."""
-        return WORK / "built" / self.family / self.name
+        """Where it is built: cases of a family that are built in the same way share it."""
+        return WORK / "built" / self.family / self.folder
 
     @property
     def is_negative(self) -> bool:
@@ -190,14 +198,15 @@ def _cases(path: Path) -> Iterator[Case]:
 
 
 def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
-    variables = keys.pop("vars", {})
+    keys = _filled(keys, keys.pop("vars", {}))
+    built = json.dumps([keys.get("build"), keys.get("needs", {}).get("npm")])
+    folder = hashlib.sha256(built.encode()).hexdigest()[:8]
     keys = _filled(
         keys,
         {
-            **variables,
             "src": str(FAMILIES / family),
             "root": str(ROOT),
-            "work": str(WORK / "built" / family / name),
+            "work": str(WORK / "built" / family / folder),
             "python": str(python_of(family, keys.get("needs", {}).get("pip", ()))),
         },
     )
@@ -217,11 +226,16 @@ def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
     if check["waiter"] not in WAITERS:
         raise RecipeError(f"no waiter {check['waiter']!r}")
     expect = dict(keys.pop("expect", {}))
-    why = _made(Why, expect.pop("why", {}))
+    why = dict(expect.pop("why", {}))
+    if kind in ("endless", "collector"):
+        why.setdefault("root", "computes")
+        expect.setdefault("nothing", not {"words", "call", "python"} & expect.keys())
+    why = _made(Why, why)
     build = keys.pop("build", [])
     case = Case(
         family=family,
         name=name,
+        folder=folder,
         part=part,
         about=keys.pop("about"),
         language=keys.pop("language"),
@@ -234,6 +248,8 @@ def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
         truth=words("truth"),
         after=words("after"),
         stdin=keys.pop("stdin", "null"),
+        input=keys.pop("input", ""),
+        good_input=keys.pop("good_input", ""),
         seconds=float(keys.pop("seconds", 20)),
         verbs=tuple(keys.pop("verbs", VERBS[kind])),
         check=_made(Check, check),
@@ -243,13 +259,32 @@ def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
         raise RecipeError(f"unknown: {', '.join(keys)}")
     if not case.bad:
         raise RecipeError("no command `bad`")
-    if case.stdin not in ("null", "hold", "tty"):
+    if case.stdin not in STDIN:
         raise RecipeError(f"no stdin {case.stdin!r}")
     if unknown := set(case.verbs) - set(ALL_VERBS):
         raise RecipeError(f"no verb {', '.join(unknown)}")
     if {"diff", "find"} & set(case.verbs) and case.good is None:
         raise RecipeError("`diff` and `find` need a good run")
+    if "find" in case.verbs and case.stdin != "null":
+        raise RecipeError("`find` gives the program no input")
+    if "diagnose" in case.verbs and not case.expect.culprit and not case.is_negative:
+        raise RecipeError("`diagnose` needs a culprit")
+    if {"why", "why-core", "guard"} & set(case.verbs) and not _expects_of_why(case):
+        raise RecipeError("nothing is expected of `why`")
     return case
+
+
+def _expects_of_why(case: Case) -> bool:
+    expect, why = case.expect, case.expect.why
+    return bool(
+        case.is_negative
+        or expect.words
+        or expect.call
+        or expect.python
+        or why.root
+        or why.says
+        or why.never
+    )
 
 
 def python_of(family: str, packages: Sequence[str]) -> Path:

@@ -111,7 +111,10 @@ def _among(truth: Truth, names: Iterable[str], flag: dict[str, Any], run: str) -
 
 
 def _overlaps(word: Word, start: int, size: int) -> bool:
-    return start < word.address + word.size and word.address < start + max(size, 1)
+    return any(
+        start < address + word.size and address < start + max(size, 1)
+        for address in (word.address, *word.copies)
+    )
 
 
 def _told(flag: dict[str, Any]) -> str:
@@ -153,7 +156,7 @@ def of_chain(case: Case, truth: Truth, answer: dict[str, Any], status: int) -> J
         return Judgement(RIGHT, said, mark)
     at = not expect.at or _is(truth, expect.at, named)
     says = all(re.search(pattern, text, re.I) for pattern in expect.says)
-    words = not case.expect.words or _links_word(case, truth, answer)
+    words = _tells_of_wait(case, truth, answer, text)
     if root["kind"] in expect.root and at:
         return Judgement(RIGHT if says and words else HALF, said, mark)
     if not expect.root and words and says:
@@ -161,6 +164,19 @@ def of_chain(case: Case, truth: Truth, answer: dict[str, Any], status: int) -> J
     if not claims:
         return Judgement(NOTHING, said, mark)
     return Judgement(WRONG, said, mark)
+
+
+def _tells_of_wait(case: Case, truth: Truth, answer: dict[str, Any], text: str) -> bool:
+    """Whether a link waits for what the case waits for, where that is no matter of the root."""
+    expect = case.expect
+    told = "\n".join((text, *(link["waits_for"]["name"] for link in answer["links"])))
+    ways = [
+        (expect.words, lambda: _links_word(case, truth, answer)),
+        (expect.call, lambda: any(re.search(rf"\b{name}\b", told) for name in expect.call)),
+        (expect.python, lambda: re.search(expect.python, told)),
+    ]
+    asked = [is_told for wanted, is_told in ways if wanted]
+    return not asked or any(is_told() for is_told in asked)
 
 
 def _links_word(case: Case, truth: Truth, answer: dict[str, Any]) -> bool:

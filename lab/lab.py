@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--loads", nargs="+", default=["idle", "busy"], help="idle, busy or both")
     parser.add_argument("--without", default="", metavar="RULE", help="switch a rule off")
     parser.add_argument("--again", action="store_true", help="forget the looks of before")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     # What a patient starts becomes ours when its parent ends, and can be waited for.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -132,9 +132,10 @@ def _check(cases: Sequence[Case], options: argparse.Namespace) -> int:
             return str(error)
 
     for turn in range(options.turns):
-        for case, told in _each(ready, one):
-            rows[case.id].append(told)
-            print(f"{turn + 1} {case.id}: {told or 'stands'}", flush=True)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for case, told in zip(ready, pool.map(one, ready), strict=True):
+                rows[case.id].append(told)
+                print(f"{turn + 1} {case.id}: {told or 'stands'}", flush=True)
     bad = {name: told for name, told in rows.items() if any(told)}
     total, wrong = (
         sum(map(len, rows.values())),
@@ -157,16 +158,6 @@ def _check(cases: Sequence[Case], options: argparse.Namespace) -> int:
         }
         STARTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 1 if bad or failed else 0
-
-
-def _each(cases: Sequence[Case], do: Any) -> Iterable[tuple[Case, Any]]:
-    """What comes of each case: one after the other, those that only wait some at a time."""
-    quiet = [case for case in cases if case.kind in _QUIET]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        yield from zip(quiet, pool.map(do, quiet), strict=True)
-    for case in cases:
-        if case not in quiet:
-            yield case, do(case)
 
 
 def _commit() -> str:

@@ -23,10 +23,21 @@ from typing import Any
 
 from case import WORK, Case
 from judge import FAILED, Judgement, of_chain, of_diagnosis, of_words
-from patient import CaseError, Start, Truth, end, environment_of, started
+from patient import (
+    CaseError,
+    Start,
+    Truth,
+    ask_for_truth,
+    end,
+    environment_of,
+    input_of_good,
+    standard_input,
+    started,
+)
 
 FLAGFINDER = [sys.executable, "-P", "-m", "flagfinder"]
 _PATIENCE = 150.0  # s, for one answer
+_UNTIL_IT_SPINS = ["--stop-when-spinning", "2", "--stop-after", "60", "--then", "kill"]
 _GUARDED = 8.0  # s, after which `guard` asks
 
 
@@ -171,7 +182,7 @@ def asked(command: Sequence[str], **popen: Any) -> Answer:
     begin = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, **popen
+            command, **{"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, **popen}
         )
         status: int | None = None
         while time.monotonic() - begin < _PATIENCE:
@@ -257,21 +268,29 @@ def _recorded(case: Case, folder: Path) -> tuple[Path, Path, Truth]:
     mark = os.urandom(16).hex()
     environment = environment_of(case, folder, mark)
     try:
-        for path, options, command in (
-            (good, ["--stop-after", "60"], case.good),
-            (bad, ["--stop-when-spinning", "2", "--stop-after", "60"], case.bad),
+        for path, options, command, given in (
+            (good, [], case.good, input_of_good(case)),
+            (bad, _UNTIL_IT_SPINS, case.bad, standard_input(case.stdin, case.input)),
         ):
             with contextlib.suppress(FileNotFoundError):
                 (folder / "truth").unlink()
             command_line = [*FLAGFINDER, "record", "-o", str(path), *options, "--", *command]
-            ran = asked(command_line, cwd=case.work, env=environment)
+            with given as stdin:
+                ran = asked(command_line, cwd=case.work, env=environment, stdin=stdin)
             if not path.exists():
                 raise CaseError(f"not recorded: {ran.error[-300:]}")
+            (folder / "stderr").write_text(ran.error, encoding="utf-8")
     finally:
         end(mark)
+    return good, bad, _truth_of_ended(case, folder, environment)
+
+
+def _truth_of_ended(case: Case, folder: Path, environment: dict[str, str]) -> Truth:
+    """What was true of a run that is over: it told so itself, or said so on its stderr."""
+    ask_for_truth(case, 0, environment, time.monotonic() + _PATIENCE)
     truth = Truth()
     truth.read((folder / "truth").read_text(encoding="utf-8"))
-    return good, bad, truth
+    return truth
 
 
 def _diff(case: Case) -> Asked:
@@ -288,16 +307,14 @@ def _find(case: Case) -> Asked:
         # Each run says what is true of itself.
         of_good = ("env", f"LAB_TRUTH={folder / 'good'}", *case.good)
         commands = ["--normal", shlex.join(of_good), "--spin", shlex.join(case.bad)]
+        environment = environment_of(case, folder, mark)
+        command = [*FLAGFINDER, "find", "--native", "--json", *commands]
         try:
-            answer = asked(
-                [*FLAGFINDER, "find", "--native", "--json", *commands],
-                cwd=case.work,
-                env=environment_of(case, folder, mark),
-            )
+            answer = asked(command, cwd=case.work, env=environment)
         finally:
             end(mark)
-        truth = Truth()
-        truth.read((folder / "truth").read_text(encoding="utf-8"))
+        (folder / "stderr").write_text(answer.error, encoding="utf-8")
+        truth = _truth_of_ended(case, folder, environment)
         return of_words(case, truth, _json(answer)), answer, None
 
 

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from case import INCLUDED, ROOT, WORK, Case
 _BUILDING = 900.0  # s
 _LOOKING = 0.6  # s, for which a thread is watched
 _BUSY = 0.5  # of a processor: a thread that spins
+_STARTING = 1.0  # s, until it is given its input
+_LETTER = 0.05  # s, between two bytes of it
 _SWITCHES = 8  # in that time: a thread that wakes again and again
 
 
@@ -35,11 +38,14 @@ class CaseError(Exception):
 
 @dataclass(frozen=True)
 class Word:
-    """A word of memory: where it lies, and in which process."""
+    """A word of memory: where it lies, and in which process. ``copies``: further addresses at which
+    a runtime keeps the same.
+    """
 
     address: int
     size: int
     pid: int
+    copies: tuple[int, ...] = ()
 
 
 @dataclass
@@ -74,6 +80,9 @@ class Truth:
                 case ["word", name, address, size, *pid]:
                     owner = int(pid[0]) if pid else self.pid
                     self.words[name] = Word(int(address, 0), int(size), owner)
+                case ["places", name, pid, size, *addresses]:
+                    first, *rest = (int(one, 0) for one in addresses)
+                    self.words[name] = Word(first, int(size), int(pid), tuple(rest))
                 case ["fd", name, number]:
                     self.descriptors[name] = int(number)
                 case _:
@@ -136,7 +145,7 @@ def install(cases: list[Case]) -> None:
 def build(case: Case) -> None:
     """Builds it unless its recipe and sources are as they were."""
     stamp = case.work / ".built"
-    newest = max(path.stat().st_mtime for path in case.sources.rglob("*") if path.is_file())
+    newest = max(path.stat().st_mtime for path in _sources(case))
     made = "\n".join((*case.build, *case.needs.npm))
     if stamp.exists() and stamp.stat().st_mtime > newest and stamp.read_text("utf-8") == made:
         return
@@ -148,6 +157,18 @@ def build(case: Case) -> None:
     for line in case.build:
         _must(["sh", "-ec", line], case.work, environment)
     stamp.write_text(made, encoding="utf-8")
+
+
+def _sources(case: Case) -> Iterator[Path]:
+    """The files of its folder, and those of the checkout that its build names or has beside."""
+    yield from (path for path in case.sources.rglob("*") if path.is_file())
+    for line in case.build:
+        for word in line.replace("=", " ").split():
+            path = Path(word.strip("\"'"))
+            path = path.parent if "*" in path.name else path
+            if path.is_relative_to(ROOT) and not path.is_relative_to(WORK) and path.exists():
+                beside = path if path.is_dir() else path.parent
+                yield from (one for one in beside.iterdir() if one.is_file())
 
 
 def _must(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> None:
@@ -184,7 +205,7 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
     with tempfile.TemporaryDirectory(prefix="lab-") as name:
         folder = Path(name)
         environment = environment_of(case, folder, mark)
-        with _standard_input(case.stdin) as (stdin, held):
+        with standard_input(case.stdin, case.input) as stdin:
             process = subprocess.Popen(
                 [*before, *case.bad],
                 cwd=case.work,
@@ -195,8 +216,6 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
                 start_new_session=True,
             )
             try:
-                if held is not None:
-                    os.close(stdin)
                 truth = _awaited(case, process, folder, environment)
                 yield Start(process, truth, folder, mark)
             finally:
@@ -204,7 +223,7 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         subprocess.run(
                             case.after,
-                            env=environment,
+                            env={**environment, "LAB_PID": str(process.pid)},
                             cwd=case.work,
                             capture_output=True,
                             timeout=20,
@@ -215,17 +234,40 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
 
 
 @contextlib.contextmanager
-def _standard_input(kind: str) -> Iterator[tuple[int, int | None]]:
-    """What the program reads, and its other end, which is held open and silent."""
+def standard_input(kind: str, text: str = "") -> Iterator[int]:
+    """What the program reads: after the text comes nothing from an open pipe (hold) or a terminal
+    (tty), or the end (end).
+    """
     if kind == "null":
         with Path(os.devnull).open("rb") as nothing:
-            yield nothing.fileno(), None
+            yield nothing.fileno()
         return
     held, given = pty.openpty() if kind == "tty" else os.pipe()[::-1]
-    try:
-        yield given, held
-    finally:
+    over = threading.Event()
+
+    def feed() -> None:
+        over.wait(_STARTING)
+        for letter in text:
+            over.wait(_LETTER)
+            with contextlib.suppress(OSError):  # it reads no more
+                os.write(held, letter.encode())
+        if kind != "end":
+            over.wait()
         os.close(held)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        yield given
+    finally:
+        os.close(given)
+        over.set()
+        feeder.join()
+
+
+def input_of_good(case: Case) -> contextlib.AbstractContextManager[int]:
+    """What the good run reads."""
+    return standard_input("end" if case.good_input else "null", case.good_input)
 
 
 def _awaited(
@@ -241,24 +283,31 @@ def _awaited(
             raise CaseError(f"it ended with {process.returncode}: {said}")
         if time.monotonic() > deadline:
             raise CaseError(f"it is not ready after {case.seconds:g} s: {told}")
-        if case.truth:
-            asked = subprocess.run(
-                [word.replace("{pid}", str(process.pid)) for word in case.truth],
-                cwd=case.work,
-                env={**environment, "LAB_PID": str(process.pid)},
-                capture_output=True,
-                text=True,
-                timeout=max(1.0, deadline - time.monotonic()),
-                check=False,
-            )
-            told = f"its truth ended with {asked.returncode}: {asked.stderr[-300:]}"
-        time.sleep(0.05)
+        told = ask_for_truth(case, process.pid, environment, deadline) or told
+        time.sleep(0.3 if case.truth else 0.05)
         with contextlib.suppress(FileNotFoundError):
             truth = Truth(process.pid)
             truth.read((folder / "truth").read_text(encoding="utf-8"))
     time.sleep(0.3)  # the thread that said it waits in a moment
     _check(case, truth, environment)
     return truth
+
+
+def ask_for_truth(case: Case, pid: int, environment: dict[str, str], deadline: float) -> str | None:
+    """Runs the command that finds the truth, if there is one. What came of it."""
+    if case.truth is None:
+        return None
+    asked = subprocess.run(
+        [word.replace("{pid}", str(pid)) for word in case.truth],
+        cwd=case.work,
+        env={**environment, "LAB_PID": str(pid)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=max(1.0, deadline - time.monotonic()),
+        check=False,
+    )
+    return f"its truth ended with {asked.returncode}: {asked.stderr[-300:]}"
 
 
 def _tail(path: Path) -> str:
@@ -306,7 +355,9 @@ def _check(case: Case, truth: Truth, environment: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Activity:
-    """What a thread has done until now: seconds of processor, times it gave the processor up."""
+    """What a thread has done until now: seconds in which it ran or had to wait for a processor,
+    times it gave the processor up.
+    """
 
     seconds: float
     switches: int
@@ -318,13 +369,13 @@ class Activity:
         if not folder.exists():
             folder = next(iter(Path("/proc").glob(f"[0-9]*/task/{tid}")), folder)
         try:
-            state, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            ran, delayed, _ = map(int, (folder / "schedstat").read_text().split())
             status = (folder / "status").read_text()
         except OSError as error:
             raise CaseError(f"thread {tid} is gone") from error
-        used = (int(rest[10]) + int(rest[11])) / os.sysconf("SC_CLK_TCK")
         slept = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-        return Activity(used, slept, state)
+        return Activity((ran + delayed) / 1e9, slept, state)
 
 
 def value_of(truth: Truth, name: str) -> int | None:
@@ -371,15 +422,16 @@ def goes_well(case: Case) -> str | None:
     with tempfile.TemporaryDirectory(prefix="lab-") as name:
         environment = environment_of(case, Path(name), mark)
         try:
-            ran = subprocess.run(
-                case.good,
-                cwd=case.work,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=case.seconds + 20,
-                check=False,
-            )
+            with input_of_good(case) as stdin:
+                ran = subprocess.run(
+                    case.good,
+                    cwd=case.work,
+                    env=environment,
+                    stdin=stdin,
+                    capture_output=True,
+                    timeout=case.seconds + 20,
+                    check=False,
+                )
         except subprocess.TimeoutExpired:
             return "the good run does not end"
         finally:
@@ -409,8 +461,22 @@ def end(mark: str) -> None:
     for _ in range(50):
         members = _members(mark)
         if not members:
-            return
+            break
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
+    _bury()
+
+
+def _bury() -> None:
+    """Waits for what patients left to us when they ended. The programs that we started ourselves
+    are in our session, or lead one: whoever started them waits for them.
+    """
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+                state, session = fields[0], int(fields[3])
+                if state == "Z" and session not in (os.getsid(0), int(child)):
+                    os.waitpid(int(child), os.WNOHANG)
