@@ -103,7 +103,8 @@ class Expect:
     """What must be said, in the names that the truth gives to words, descriptors and roles.
 
     ``words``: those that end the loop: the first word named must be one of them. ``also``: further
-    words of the same condition. ``python``: a pattern of what a Python loop or a script waits for.
+    words of the same condition. ``name``: a pattern of the word's name, where nobody but the
+    runtime can tell its address. ``python``: a pattern of what a Python loop or a script waits for.
     ``call`` and ``fd``: the call that comes back at once, and its descriptor. ``nothing``: no word
     may be named. ``innocents``: roles. ``telltale``: a pattern by which the answer of any other
     tool, such as gdb, counts.
@@ -111,12 +112,13 @@ class Expect:
 
     words: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    name: str = ""
     python: str = ""
     call: tuple[str, ...] = ()
     fd: str = ""
     nothing: bool = False
     innocents: tuple[str, ...] = ()
-    culprit: str = ""
+    culprit: tuple[str, ...] = ()
     telltale: str = ""
     why: Why = field(default_factory=Why)
 
@@ -161,8 +163,8 @@ class Case:
 
     @property
     def work(self) -> Path:
-        """Where it is built: cases of a family that are built in the same way share it."""
-        return WORK / "built" / self.family / self.folder
+        """Where it is built: cases that are built in the same way share it."""
+        return WORK / "built" / self.folder
 
     @property
     def is_negative(self) -> bool:
@@ -199,14 +201,14 @@ def _cases(path: Path) -> Iterator[Case]:
 
 def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
     keys = _filled(keys, keys.pop("vars", {}))
-    built = json.dumps([keys.get("build"), keys.get("needs", {}).get("npm")])
-    folder = hashlib.sha256(built.encode()).hexdigest()[:8]
+    keys = _filled(keys, {"src": str(FAMILIES / family), "root": str(ROOT)})
+    built = json.dumps([keys.get("build", family), keys.get("needs", {}).get("npm")])
+    folder = hashlib.sha256(built.encode()).hexdigest()[:12]
     keys = _filled(
         keys,
         {
-            "src": str(FAMILIES / family),
-            "root": str(ROOT),
-            "work": str(WORK / "built" / family / folder),
+            "work": str(WORK / "built" / folder),
+            "venv": str(WORK / "venv" / family),
             "python": str(python_of(family, keys.get("needs", {}).get("pip", ()))),
         },
     )
@@ -229,7 +231,7 @@ def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
     why = dict(expect.pop("why", {}))
     if kind in ("endless", "collector"):
         why.setdefault("root", "computes")
-        expect.setdefault("nothing", not {"words", "call", "python"} & expect.keys())
+        expect.setdefault("nothing", not {"words", "name", "call", "python"} & expect.keys())
     why = _made(Why, why)
     build = keys.pop("build", [])
     case = Case(
@@ -279,6 +281,7 @@ def _expects_of_why(case: Case) -> bool:
     return bool(
         case.is_negative
         or expect.words
+        or expect.name
         or expect.call
         or expect.python
         or why.root

@@ -83,6 +83,8 @@ def of_words(case: Case, truth: Truth, answer: dict[str, Any], run: str = "spin"
 def _matches(case: Case, truth: Truth, flag: dict[str, Any], run: str) -> bool:
     if case.expect.call and _calls(case, flag):
         return not case.expect.fd or _descriptor(case, truth) in _descriptors(flag)
+    if case.expect.name and re.search(case.expect.name, flag["name"]):
+        return True
     return _among(truth, case.expect.words, flag, run)
 
 
@@ -170,13 +172,11 @@ def _tells_of_wait(case: Case, truth: Truth, answer: dict[str, Any], text: str) 
     """Whether a link waits for what the case waits for, where that is no matter of the root."""
     expect = case.expect
     told = "\n".join((text, *(link["waits_for"]["name"] for link in answer["links"])))
-    ways = [
-        (expect.words, lambda: _links_word(case, truth, answer)),
-        (expect.call, lambda: any(re.search(rf"\b{name}\b", told) for name in expect.call)),
-        (expect.python, lambda: re.search(expect.python, told)),
-    ]
-    asked = [is_told for wanted, is_told in ways if wanted]
-    return not asked or any(is_told() for is_told in asked)
+    patterns = [rf"\b{name}\b" for name in expect.call]
+    patterns += filter(None, (expect.name, expect.python))
+    if not patterns and not expect.words:
+        return True
+    return _links_word(case, truth, answer) or any(re.search(one, told) for one in patterns)
 
 
 def _links_word(case: Case, truth: Truth, answer: dict[str, Any]) -> bool:
@@ -188,19 +188,21 @@ def _links_word(case: Case, truth: Truth, answer: dict[str, Any]) -> bool:
 
 def _is(truth: Truth, role: str, named: set[tuple[int | None, int | None]]) -> bool:
     pid, tid = truth.roles[role]
-    return any(one == pid and (not tid or thread in (tid, None)) for one, thread in named)
+    return any(
+        pid in (one, 0) and (not tid or thread in (tid, None) and (pid or thread))
+        for one, thread in named
+    )
 
 
 def of_diagnosis(case: Case, truth: Truth, answer: dict[str, Any]) -> Judgement:
     """Of `diagnose`: its culprits."""
     culprits = answer.get("culprits", [])
     said = "; ".join(f"{one['class']} {one['thread']}" for one in culprits[:3]) or "nobody"
-    wanted = truth.roles.get(case.expect.culprit)
+    wanted = case.expect.culprit
     if not culprits:
-        return Judgement(RIGHT if wanted is None else NOTHING, said)
+        return Judgement(NOTHING if wanted else RIGHT, said)
     matches = [
-        wanted is not None and one["pid"] == wanted[0] and wanted[1] in (0, one["tid"])
-        for one in culprits
+        any(_is(truth, role, {(one["pid"], one["tid"])}) for role in wanted) for one in culprits
     ]
     if matches[0]:
         return Judgement(RIGHT, said)

@@ -142,8 +142,8 @@ def _check(cases: Sequence[Case], options: argparse.Namespace) -> int:
         sum(bool(one) for told in rows.values() for one in told),
     )
     print(f"\n{total} starts, {wrong} failed; {len(failed)} cases could not be built")
-    for name, told in bad.items():
-        print(f"  {name}: {'; '.join(filter(None, told))}")
+    for name, all_told in bad.items():
+        print(f"  {name}: {'; '.join(filter(None, all_told))}")
     if not options.cases and options.part is None and options.kind is None:
         STARTS.parent.mkdir(exist_ok=True)
         kept = {

@@ -7,9 +7,12 @@
     thread    the same as flag, but any thread of the process may be the one that waits
     truth     `TRUTH kind pid tid` on stdout: the root (tests/live/why)
     blamed    `BLAMED tid` on stdout: the root
+    tid       `pid P tid T` or `pid P spinning_tid T` on stdout: the thread that waits
+    names     the roles of threads are their names
     line      a line on stdout: it is ready
     number    a number on the first line of stdout: the root is the process of that number
-    roles     `ROLE tid` on stdout (tests/events/programs)
+    roles:ROLE   `ROLE tid` on stdout, once that role is there (tests/events/programs)
+    pair      `SERVER CLIENT` on stdout, two processes: the second waits
     busy      the same, but the thread that used most of the processor is the one that waits
     busiest   that thread is the one that waits; its output is not read
     symbol:NAME:SIZE:FILE   the word of a symbol, as nm tells of the file that it runs
@@ -52,18 +55,23 @@ def _truth(what: str, pid: int) -> "list[str] | None":
     folder = Path(os.environ["LAB_RUN"])
     if what == "pid":
         return [f"role waiter {pid} {pid}"]
+    if what == "names":
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        comms = [("_".join((task / "comm").read_text().split()), task.name) for task in tasks]
+        return [f"role {name} {pid} {tid}" for name, tid in comms if name]
     if what == "busiest":
         return [f"role waiter {pid} {_busiest(pid)}"] if pid else None
     if what.startswith("symbol:"):
         _, name, size, image = what.split(":")
-        return [f"role waiter {pid} {pid}", f"word flag {_symbol(name, image, pid):#x} {size}"]
+        place = _symbol(name, image, pid)
+        return [f"role waiter {pid} {_busiest(pid)}", f"word flag {place:#x} {size}"]
     if what in ("flag", "flags", "thread", "busy"):
         text = (folder / "stderr").read_text(errors="replace")
         flags = re.findall(r"^FLAG address=(0x[0-9a-fA-F]+) size=(\d+)$", text, re.M)
         names = ("flag", "also") if what == "flags" else ("flag",)
         if len(flags) < len(names):
             return None
-        words = zip(names, flags[-len(names) :])
+        words = zip(names, flags[-len(names) :], strict=True)
         tid = _busiest(pid) if what == "busy" and pid else pid
         waiter = f"role process {pid}" if what == "thread" else f"role waiter {pid} {tid}"
         return [waiter, *(f"word {name} {place} {size}" for name, (place, size) in words)]
@@ -78,13 +86,21 @@ def _truth(what: str, pid: int) -> "list[str] | None":
     if what == "blamed":
         told = re.search(r"^BLAMED (\d+)$", text, re.M)
         return [f"role waiter {pid} {pid}", f"role root {pid} {told[1]}"] if told else None
+    if what == "tid":
+        told = re.search(r"^pid (\d+) (?:spinning_)?tid (\d+)", text, re.M)
+        return [f"target {told[1]}", f"role waiter {told[1]} {told[2]}"] if told else None
     if what == "line":
         return [f"role waiter {pid} {pid}"] if text.endswith("\n") else None
+    if what == "pair":
+        told = re.match(r"(\d+) (\d+)", text)
+        return [f"role server {told[1]}", f"role waiter {told[2]} {told[2]}"] if told else None
     if what == "number":
         number = re.match(r"(\d+)\n", text)
         return [f"role waiter {pid} {pid}", f"role root {number[1]}"] if number else None
     roles = re.findall(r"^(\w+) (\d+)$", text, re.M)
-    return [f"role {name} {_process(int(tid), pid)} {tid}" for name, tid in roles] or None
+    if what.partition(":")[2] not in dict(roles):
+        return None
+    return [f"role {name} {_process(int(tid))} {tid}" for name, tid in roles]
 
 
 def _busiest(pid: int) -> int:
@@ -124,12 +140,12 @@ def _own(pid: int) -> int:
     return pid
 
 
-def _process(tid: int, pid: int) -> int:
-    """The process of a thread; of one that is gone the program's."""
-    status = Path(f"/proc/{tid}/status")
-    if not status.exists():
-        return pid
-    return int(status.read_text().partition("\nTgid:")[2].split()[0])
+def _process(tid: int) -> int:
+    """The process of a thread; 0, which is any, of one that is gone."""
+    try:
+        return int(Path(f"/proc/{tid}/status").read_text().partition("\nTgid:")[2].split()[0])
+    except FileNotFoundError:
+        return 0
 
 
 def _age(pid: int) -> float:

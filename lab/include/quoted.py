@@ -12,6 +12,6 @@ texts = {
     for node in ast.parse(Path(sys.argv[1]).read_text(encoding="utf-8")).body
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
     for target in node.targets
-    if isinstance(target, ast.Name)
+    if isinstance(target, ast.Name) and isinstance(node.value.value, str)
 }
 sys.stdout.write("".join(texts[name] for name in sys.argv[2:]))

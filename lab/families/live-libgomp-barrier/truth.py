@@ -13,8 +13,10 @@ from pathlib import Path
 pid = os.environ["LAB_PID"]
 time.sleep(3 if pid != "0" else 0)
 told = subprocess.run(
-    ["gdb", "-p", pid, "-batch", "-ex", "info symbol $pc", "-ex", "x/i $pc", "-ex", "p/x $rbp"]
-    + ["-ex", "p *(int *)$rbp"],
+    [
+        *("gdb", "-p", pid, "-batch"),
+        *("-ex", "info symbol $pc", "-ex", "p/x $rbp", "-ex", "p *(int *)$rbp"),
+    ],
     capture_output=True,
     text=True,
     check=False,

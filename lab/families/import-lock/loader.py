@@ -1,0 +1,4 @@
+def read():
+    from settings import DEFAULTS  # waits for the module's lock
+
+    return DEFAULTS
