@@ -188,8 +188,9 @@ def _links_word(case: Case, truth: Truth, answer: dict[str, Any]) -> bool:
 
 def _is(truth: Truth, role: str, named: set[tuple[int | None, int | None]]) -> bool:
     pid, tid = truth.roles[role]
+    # A role without a process is a thread that is gone, one without a thread any of its process.
     return any(
-        pid in (one, 0) and (not tid or thread in (tid, None) and (pid or thread))
+        pid in (one, 0) and (thread == tid or not tid or (thread is None and pid != 0))
         for one, thread in named
     )
 

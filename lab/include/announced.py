@@ -5,17 +5,17 @@
     flag      `FLAG address=0x.. size=N` on stderr; the last one counts (samples, tests/live/cases)
     flags     the last two count: the second is `also`
     thread    the same as flag, but any thread of the process may be the one that waits
-    truth     `TRUTH kind pid tid` on stdout: the root (tests/live/why)
-    blamed    `BLAMED tid` on stdout: the root
-    tid       `pid P tid T` or `pid P spinning_tid T` on stdout: the thread that waits
-    names     the roles of threads are their names
-    line      a line on stdout: it is ready
-    number    a number on the first line of stdout: the root is the process of that number
-    roles:ROLE   `ROLE tid` on stdout, once that role is there (tests/events/programs)
-    pair      `SERVER CLIENT` on stdout, two processes: the second waits
     busy      the same, but the thread that used most of the processor is the one that waits
     busiest   that thread is the one that waits; its output is not read
     symbol:NAME:SIZE:FILE   the word of a symbol, as nm tells of the file that it runs
+    truth     `TRUTH kind pid tid` on stdout: the root (tests/live/why)
+    blamed    `BLAMED tid` on stdout: the root
+    number    a number on the first line of stdout: the root is the process of that number
+    pair      `SERVER CLIENT` on stdout, two processes: the second waits
+    tid       `pid P tid T` or `pid P spinning_tid T` on stdout: the thread that waits
+    roles:ROLE   `ROLE tid` on stdout, once that role is there (tests/events/programs)
+    names     the roles of threads are their names
+    line      a line on stdout: it is ready
     pid       only that it runs; its output is not read
 
 NAME=FD: a descriptor whose number its source fixes.
@@ -29,6 +29,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -37,12 +38,13 @@ def main() -> int:
     what, *more = sys.argv[1:]
     descriptors = [f"fd {one.replace('=', ' ')}" for one in more if "=" in one]
     seconds = float(next((one for one in more if "=" not in one), "2"))
-    pid = _own(int(os.environ["LAB_PID"]))
-    lines = _truth(what, pid)
-    if lines is None:
+    pid = own(int(os.environ["LAB_PID"]))
+    name, _, given = what.partition(":")
+    lines = FORMATS[name](pid, given)
+    if not lines:
         print("it has not announced it", file=sys.stderr)
         return 1
-    if pid and _age(pid) < seconds:
+    if pid and age(pid) < seconds:
         print("it has not run for long", file=sys.stderr)
         return 1
     told = [f"target {pid}"] if pid else []
@@ -51,65 +53,84 @@ def main() -> int:
     return 0
 
 
-def _truth(what: str, pid: int) -> "list[str] | None":
-    folder = Path(os.environ["LAB_RUN"])
-    if what == "pid":
-        return [f"role waiter {pid} {pid}"]
-    if what == "names":
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        comms = [("_".join((task / "comm").read_text().split()), task.name) for task in tasks]
-        return [f"role {name} {pid} {tid}" for name, tid in comms if name]
-    if what == "busiest":
-        return [f"role waiter {pid} {_busiest(pid)}"] if pid else None
-    if what.startswith("symbol:"):
-        _, name, size, image = what.split(":")
-        place = _symbol(name, image, pid)
-        return [f"role waiter {pid} {_busiest(pid)}", f"word flag {place:#x} {size}"]
-    if what in ("flag", "flags", "thread", "busy"):
-        text = (folder / "stderr").read_text(errors="replace")
-        flags = re.findall(r"^FLAG address=(0x[0-9a-fA-F]+) size=(\d+)$", text, re.M)
-        names = ("flag", "also") if what == "flags" else ("flag",)
-        if len(flags) < len(names):
-            return None
-        words = zip(names, flags[-len(names) :], strict=True)
-        tid = _busiest(pid) if what == "busy" and pid else pid
-        waiter = f"role process {pid}" if what == "thread" else f"role waiter {pid} {tid}"
-        return [waiter, *(f"word {name} {place} {size}" for name, (place, size) in words)]
-    text = (folder / "stdout").read_text(errors="replace")
-    if what == "truth":
-        found = re.search(r"^TRUTH \w+ (\d+) (\d+)$", text, re.M)
-        if not found:
-            return None
-        root = [int(one) for one in found.groups()]
-        blamed = [f"role root {root[0]} {root[1]}"] if root[0] else []
-        return [f"role waiter {pid} {pid}", *blamed]
-    if what == "blamed":
-        told = re.search(r"^BLAMED (\d+)$", text, re.M)
-        return [f"role waiter {pid} {pid}", f"role root {pid} {told[1]}"] if told else None
-    if what == "tid":
-        told = re.search(r"^pid (\d+) (?:spinning_)?tid (\d+)", text, re.M)
-        return [f"target {told[1]}", f"role waiter {told[1]} {told[2]}"] if told else None
-    if what == "line":
-        return [f"role waiter {pid} {pid}"] if text.endswith("\n") else None
-    if what == "pair":
-        told = re.match(r"(\d+) (\d+)", text)
-        return [f"role server {told[1]}", f"role waiter {told[2]} {told[2]}"] if told else None
-    if what == "number":
-        number = re.match(r"(\d+)\n", text)
-        return [f"role waiter {pid} {pid}", f"role root {number[1]}"] if number else None
-    roles = re.findall(r"^(\w+) (\d+)$", text, re.M)
-    if what.partition(":")[2] not in dict(roles):
-        return None
-    return [f"role {name} {_process(int(tid))} {tid}" for name, tid in roles]
+def _said(stream: str = "stdout") -> str:
+    return (Path(os.environ["LAB_RUN"]) / stream).read_text(errors="replace")
 
 
-def _busiest(pid: int) -> int:
+def _flag(waiter: str, names: "tuple[str, ...]" = ("flag",)) -> "list[str]":
+    found = re.findall(r"^FLAG address=(0x[0-9a-fA-F]+) size=(\d+)$", _said("stderr"), re.M)
+    if len(found) < len(names):
+        return []
+    words = zip(names, found[-len(names) :], strict=True)
+    return [waiter, *(f"word {name} {place} {size}" for name, (place, size) in words)]
+
+
+def _busy(pid: int) -> str:
+    return f"role waiter {pid} {busiest(pid) if pid else pid}"
+
+
+def _main(pid: int) -> str:
+    return f"role waiter {pid} {pid}"
+
+
+def _symbol(pid: int, given: str) -> "list[str]":
+    name, size, image = given.split(":")
+    return [_busy(pid), f"word flag {symbol(name, image, pid):#x} {size}"]
+
+
+def _found(pattern: str, *lines: str) -> "list[str]":
+    """The lines with what the pattern found on stdout."""
+    told = re.search(pattern, _said(), re.M)
+    return [line.format(*told.groups()) for line in lines] if told else []
+
+
+def _truth(pid: int, _: str) -> "list[str]":
+    found = _found(r"^TRUTH \w+ (\d+) (\d+)$", "role root {} {}")
+    blamed = [line for line in found if not line.startswith("role root 0")]
+    return [_main(pid), *blamed] if found else []
+
+
+def _roles(_: int, wanted: str) -> "list[str]":
+    roles = dict(re.findall(r"^(\w+) (\d+)$", _said(), re.M))
+    if wanted not in roles:
+        return []
+    return [f"role {name} {_process(int(tid))} {tid}" for name, tid in roles.items()]
+
+
+def _names(pid: int, _: str) -> "list[str]":
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    names = [("_".join((task / "comm").read_text().split()), task.name) for task in tasks]
+    return [f"role {name} {pid} {tid}" for name, tid in names if name]
+
+
+FORMATS: "dict[str, Callable[[int, str], list[str]]]" = {
+    "flag": lambda pid, _: _flag(_main(pid)),
+    "flags": lambda pid, _: _flag(_main(pid), ("flag", "also")),
+    "thread": lambda pid, _: _flag(f"role process {pid}"),
+    "busy": lambda pid, _: _flag(_busy(pid)),
+    "busiest": lambda pid, _: [_busy(pid)],
+    "symbol": _symbol,
+    "truth": _truth,
+    "blamed": lambda pid, _: _found(r"^BLAMED (\d+)$", _main(pid), f"role root {pid} {{}}"),
+    "number": lambda pid, _: _found(r"\A(\d+)$", _main(pid), "role root {}"),
+    "pair": lambda *_: _found(r"\A(\d+) (\d+)", "role server {0}", "role waiter {1} {1}"),
+    "tid": lambda *_: _found(
+        r"^pid (\d+) (?:spinning_)?tid (\d+)", "target {0}", "role waiter {0} {1}"
+    ),
+    "roles": _roles,
+    "names": _names,
+    "line": lambda pid, _: _found(r"\n", _main(pid)),
+    "pid": lambda pid, _: [_main(pid)],
+}
+
+
+def busiest(pid: int) -> int:
     """The thread that used most of the processor."""
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
     return int(max(tasks, key=lambda task: int((task / "schedstat").read_text().split()[0])).name)
 
 
-def _symbol(name: str, image: str, pid: int) -> int:
+def symbol(name: str, image: str, pid: int) -> int:
     """Where a symbol lies: a fixed-address program has its address in the file."""
     for table in ([], ["-D"]):
         listed = subprocess.run(["nm", *table, image], capture_output=True, text=True, check=True)
@@ -130,7 +151,7 @@ def _symbol(name: str, image: str, pid: int) -> int:
     sys.exit(f"process {pid} has not mapped {image}")
 
 
-def _own(pid: int) -> int:
+def own(pid: int) -> int:
     """The program itself where LAB_PID is flagfinder, that runs it."""
     while pid and b"flagfinder" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
         told = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -148,7 +169,7 @@ def _process(tid: int) -> int:
         return 0
 
 
-def _age(pid: int) -> float:
+def age(pid: int) -> float:
     """For how many seconds it has run."""
     began = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")
