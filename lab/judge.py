@@ -152,7 +152,7 @@ def of_chain(case: Case, truth: Truth, answer: dict[str, Any], status: int) -> J
     if root["kind"] in never:
         return Judgement(WRONG, said, mark)
     named = {(root["pid"], root["tid"])}
-    if claims and any(_is(truth, role, named) for role in case.expect.innocents):
+    if claims and any(_is(truth, role, named, True) for role in case.expect.innocents):
         return Judgement(WRONG, said, mark)
     if case.is_negative:
         return Judgement(RIGHT, said, mark)
@@ -186,11 +186,16 @@ def _links_word(case: Case, truth: Truth, answer: dict[str, Any]) -> bool:
     return any(_among(truth, case.expect.words, flag, "spin") for flag in flags)
 
 
-def _is(truth: Truth, role: str, named: set[tuple[int | None, int | None]]) -> bool:
+def _is(
+    truth: Truth, role: str, named: set[tuple[int | None, int | None]], is_strict: bool = False
+) -> bool:
+    """Whether it is named. A role without a process is a thread that is gone, one without a thread
+    any of its process. A process as a whole is each of its threads, unless it is ``is_strict``.
+    """
     pid, tid = truth.roles[role]
-    # A role without a process is a thread that is gone, one without a thread any of its process.
+    whole = () if is_strict else (None,)
     return any(
-        pid in (one, 0) and (thread == tid or not tid or (thread is None and pid != 0))
+        pid in (one, 0) and (not tid or thread == tid or (thread in whole and pid != 0))
         for one, thread in named
     )
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import collections
 import ctypes
+import itertools
 import json
 import os
 import subprocess
@@ -30,8 +31,17 @@ from typing import Any
 import page
 from case import HERE, KINDS, PARTS, ROOT, Case, RecipeError, all_cases
 from judge import FAILED, NOTHING, RESULTS, RIGHT, WRONG
-from look import FOREIGN, foreign, looks, looks_file
-from patient import CaseError, build, goes_well, install, is_released, missing, started
+from look import FOREIGN, beside, foreign, looks, looks_file
+from patient import (
+    CaseError,
+    build,
+    clear_left,
+    goes_well,
+    install,
+    is_released,
+    missing,
+    started,
+)
 
 from flagfinder import _core
 
@@ -97,6 +107,7 @@ def _prepared(cases: Sequence[Case]) -> tuple[list[Case], dict[str, str]]:
     by_family: dict[str, list[Case]] = {}
     for case in cases:
         by_family.setdefault(case.family, []).append(case)
+    clear_left()
     ready: list[Case] = []
     for family, own in by_family.items():
         try:
@@ -199,7 +210,7 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
         (case, load, turn, verbs)
         for turn in range(options.turns)
         for load in options.loads
-        for case in ready
+        for case in sorted(ready, key=lambda case: case.kind not in _QUIET)
         if (
             verbs := [
                 verb
@@ -231,18 +242,11 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
 
 def _in_order(work: Sequence[Any], ask: Any) -> Iterable[list[Any]]:
     """Cases that wait are looked at side by side, but not beside one that computes."""
-    index = 0
+    groups = itertools.groupby(work, lambda one: (one[1], one[2], one[0].kind in _QUIET))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        while index < len(work):
-            end = index
-            while end < len(work) and work[end][0].kind in _QUIET:
-                end += 1
-            if end > index:
-                yield from pool.map(ask, work[index:end])
-            else:
-                end = index + 1
-                yield ask(work[index])
-            index = end
+        for (load, _, is_quiet), group in groups:
+            with beside(load):
+                yield from pool.map(ask, group) if is_quiet else map(ask, group)
 
 
 def _best(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], collections.Counter[str]]:

@@ -24,6 +24,7 @@ from typing import Any
 from case import WORK, Case
 from judge import FAILED, Judgement, of_chain, of_diagnosis, of_words
 from patient import (
+    PREFIX,
     CaseError,
     Start,
     Truth,
@@ -84,19 +85,21 @@ class Answer:
 def looks(
     case: Case, verbs: Sequence[str], load: str, turn: int, commit: str, without: str
 ) -> Iterator[Look]:
-    """One look by each verb. A live process is asked by `spin`, `why` and then kept as a core."""
+    """One look by each verb. A live process is asked by `spin`, `why` and then kept as a core. The
+    caller runs it `beside` its load.
+    """
     live = [verb for verb in ("spin", "why", "core", "why-core") if verb in verbs]
-    with beside(load):
-        if live:
-            yield from _of_live(case, live, load, turn, commit, without)
-        for verb in verbs:
-            if verb not in live:
-                yield _look(case, verb, load, turn, commit, without, _ASKED[verb])
+    if live:
+        yield from _of_live(case, live, load, turn, commit, without)
+    for verb in verbs:
+        if verb not in live:
+            yield _look(case, verb, load, turn, commit, without, _ASKED[verb])
 
 
 def _of_live(
     case: Case, verbs: Sequence[str], load: str, turn: int, commit: str, without: str
 ) -> Iterator[Look]:
+    left = list(verbs)
     try:
         with started(case) as start:
             core = start.folder / "core"
@@ -108,9 +111,10 @@ def _of_live(
                         raise CaseError(f"no core: {kept.error[-200:]}")
                     made.rename(core)
                 yield _look(case, verb, load, turn, commit, without, _LIVE[verb], start)
+                left.remove(verb)
     except (CaseError, OSError, subprocess.TimeoutExpired) as error:
         failed = Judgement(FAILED, f"the case: {error}")
-        for verb in verbs:
+        for verb in left:
             yield _row(case, verb, load, turn, commit, without, failed, None, None)
 
 
@@ -294,7 +298,7 @@ def _truth_of_ended(case: Case, folder: Path, environment: dict[str, str]) -> Tr
 
 
 def _diff(case: Case) -> Asked:
-    with tempfile.TemporaryDirectory(prefix="lab-") as name:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         good, bad, truth = _recorded(case, Path(name))
         answer = asked([*FLAGFINDER, "diff", "--json", str(good), str(bad)])
         return of_words(case, truth, _json(answer)), answer, None
@@ -302,7 +306,7 @@ def _diff(case: Case) -> Asked:
 
 def _find(case: Case) -> Asked:
     assert case.good is not None
-    with tempfile.TemporaryDirectory(prefix="lab-") as name:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         folder, mark = Path(name), os.urandom(16).hex()
         # Each run says what is true of itself.
         of_good = ("env", f"LAB_TRUTH={folder / 'good'}", *case.good)
@@ -319,7 +323,7 @@ def _find(case: Case) -> Asked:
 
 
 def _diagnose(case: Case) -> Asked:
-    with tempfile.TemporaryDirectory(prefix="lab-") as name:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         events, graph = Path(name) / "events", Path(name) / "graph"
         seconds = ["--duration", str(min(case.seconds, _GUARDED))]
         record = [*FLAGFINDER, "events", "record", "-o", str(events), *seconds, "--"]

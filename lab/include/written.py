@@ -75,8 +75,10 @@ def main() -> int:
     wake(pid, sys.argv[1])
     time.sleep(0.7)
     third = memory(pid)
-    time.sleep(0.3)
-    places = changed(second, third) - changed(first, second) - changed(third, memory(pid))
+    places = changed(second, third) - changed(first, second)
+    for _ in range(3):
+        time.sleep(0.2)
+        places -= changed(third, memory(pid))
     if not 0 < len(places) < PLACES:
         print(f"{len(places)} words changed at once", file=sys.stderr)
         return 1
