@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import page
-from case import HERE, KINDS, PARTS, ROOT, Case, RecipeError, all_cases
+from case import ALL_VERBS, HERE, KINDS, PARTS, ROOT, Case, RecipeError, all_cases
 from judge import FAILED, NOTHING, RESULTS, RIGHT, WRONG
 from look import FOREIGN, beside, foreign, looks, looks_file
 from patient import (
@@ -48,6 +48,7 @@ from flagfinder import _core
 KEPT = HERE / "results" / "looks.jsonl"
 STARTS = HERE / "results" / "starts.json"
 _QUIET = ("hang", "chain")  # kinds whose cases wait, so that several are looked at side by side
+LOADS = ("idle", "busy")
 _AT_ONCE = 3
 _PR_SET_CHILD_SUBREAPER = 36
 _QUICK = 150.0  # s
@@ -64,9 +65,9 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", help="families, or FAMILY/CASE (default: all)")
     parser.add_argument("--part", choices=PARTS, help="only the cases of this part")
     parser.add_argument("--kind", choices=KINDS, help="only the cases of this kind")
-    parser.add_argument("--verbs", nargs="+", help="only these verbs")
+    parser.add_argument("--verbs", nargs="+", choices=ALL_VERBS, help="only these verbs")
     parser.add_argument("--turns", type=int, default=3, help="looks at each case (default 3)")
-    parser.add_argument("--loads", nargs="+", default=["idle", "busy"], help="idle, busy or both")
+    parser.add_argument("--loads", nargs="+", default=LOADS, choices=LOADS, help="of a look")
     parser.add_argument("--without", default="", metavar="RULE", help="switch a rule off")
     parser.add_argument("--again", action="store_true", help="forget the looks of before")
     options = parser.parse_intermixed_args()
@@ -203,7 +204,7 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
         os.environ["FF_WITHOUT"] = options.without
     file = looks_file()
     old = [] if options.again else [row for row in _read(file) if row["commit"] == commit]
-    done = {_key(row) for row in old}
+    done = {_key(row) for row in old if row["result"] != FAILED}
     ready, failed = _prepared(cases)
     print(f"{len(ready)} cases, {len(failed)} could not be built", flush=True)
     work = [

@@ -14,11 +14,12 @@
     pair      `SERVER CLIENT` on stdout, two processes: the second waits
     tid       `pid P tid T` or `pid P spinning_tid T` on stdout: the thread that waits
     roles:ROLE   `ROLE tid` on stdout, once that role is there (tests/events/programs)
-    names     the roles of threads are their names
+    names:NAME   the roles of threads are their names, once there is one of this name
     line      a line on stdout: it is ready
     pid       only that it runs; its output is not read
 
-NAME=FD: a descriptor whose number its source fixes.
+NAME=FD: a descriptor whose number its source fixes. What is said to be on stdout may be on stderr,
+too: `guard` passes it on there.
 
 In: the files stdout and stderr in LAB_RUN, the process LAB_PID. Out: lines of LAB_TRUTH, once the
 process has run for SECONDS (default 2), so that it stands. LAB_PID is 0 for one that has ended.
@@ -53,8 +54,10 @@ def main() -> int:
     return 0
 
 
-def _said(stream: str = "stdout") -> str:
-    return (Path(os.environ["LAB_RUN"]) / stream).read_text(errors="replace")
+def _said(*streams: str) -> str:
+    folder = Path(os.environ["LAB_RUN"])
+    found = [folder / one for one in streams or ("stdout", "stderr")]
+    return "".join(one.read_text(errors="replace") for one in found if one.exists())
 
 
 def _flag(waiter: str, names: "tuple[str, ...]" = ("flag",)) -> "list[str]":
@@ -97,10 +100,11 @@ def _roles(_: int, wanted: str) -> "list[str]":
     return [f"role {name} {_process(int(tid))} {tid}" for name, tid in roles.items()]
 
 
-def _names(pid: int, _: str) -> "list[str]":
+def _names(pid: int, wanted: str) -> "list[str]":
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
     names = [("_".join((task / "comm").read_text().split()), task.name) for task in tasks]
-    return [f"role {name} {pid} {tid}" for name, tid in names if name]
+    told = [f"role {name} {pid} {tid}" for name, tid in names if name]
+    return told if wanted in dict(names) else []
 
 
 FORMATS: "dict[str, Callable[[int, str], list[str]]]" = {
@@ -111,9 +115,9 @@ FORMATS: "dict[str, Callable[[int, str], list[str]]]" = {
     "busiest": lambda pid, _: [_busy(pid)],
     "symbol": _symbol,
     "truth": _truth,
-    "blamed": lambda pid, _: _found(r"^BLAMED (\d+)$", _main(pid), f"role root {pid} {{}}"),
-    "number": lambda pid, _: _found(r"\A(\d+)$", _main(pid), "role root {}"),
-    "pair": lambda *_: _found(r"\A(\d+) (\d+)", "role server {0}", "role waiter {1} {1}"),
+    "blamed": lambda pid, _: _found(r"BLAMED (\d+)", _main(pid), f"role root {pid} {{}}"),
+    "number": lambda pid, _: _found(r"^(\d+)$", _main(pid), "role root {}"),
+    "pair": lambda *_: _found(r"^(\d+) (\d+)", "role server {0}", "role waiter {1} {1}"),
     "tid": lambda *_: _found(
         r"^pid (\d+) (?:spinning_)?tid (\d+)", "target {0}", "role waiter {0} {1}"
     ),
