@@ -270,9 +270,10 @@ def test_a_chain_must_come_by_the_word(families: Path) -> None:
 
 def test_a_chain_must_tell_of_the_call(families: Path) -> None:
     case = of(families, '[expect]\ncall = "poll"\n', "call")
-    story = chain("unknown", story="it calls poll on fd 7 again and again")
-    assert judge.of_chain(case, true(), story, 0).result == RIGHT
-    assert judge.of_chain(case, true(), story, 1).result == HALF  # nobody is named
+    story = "it calls poll on fd 7 again and again"
+    assert judge.of_chain(case, true(), chain("input", story=story), 0).result == RIGHT
+    # Nobody is named.
+    assert judge.of_chain(case, true(), chain("unknown", story=story), 1).result == HALF
     assert judge.of_chain(case, true(), chain("computes", story="it computes"), 0).result == WRONG
 
 
