@@ -127,6 +127,7 @@ class Expect:
 class Case:
     """One program that hangs, spins, or does neither. ``name`` is unique in its family.
     ``input``: what it reads before ``stdin`` is as it says; ``good_input``: the good run's.
+    ``seconds``: within which it is ready. ``recorded``: for how many `diagnose` records it.
     """
 
     family: str
@@ -147,6 +148,7 @@ class Case:
     input: str
     good_input: str
     seconds: float
+    recorded: float
     verbs: tuple[str, ...]
     check: Check
     expect: Expect
@@ -253,6 +255,7 @@ def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
         input=keys.pop("input", ""),
         good_input=keys.pop("good_input", ""),
         seconds=float(keys.pop("seconds", 20)),
+        recorded=float(keys.pop("recorded", 8)),
         verbs=tuple(keys.pop("verbs", VERBS[kind])),
         check=_made(Check, check),
         expect=_made(Expect, {**expect, "why": why}),

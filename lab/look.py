@@ -325,7 +325,7 @@ def _find(case: Case) -> Asked:
 def _diagnose(case: Case) -> Asked:
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         events, graph = Path(name) / "events", Path(name) / "graph"
-        seconds = ["--duration", str(min(case.seconds, _GUARDED))]
+        seconds = ["--duration", str(case.recorded)]
         record = [*FLAGFINDER, "events", "record", "-o", str(events), *seconds, "--"]
         with started(case, tuple(record)) as start:
             start.process.wait(_PATIENCE)
