@@ -89,13 +89,14 @@ class Check:
 class Why:
     """What `why` must say. ``root``: the kinds that are right. ``at``: the role to blame, or "".
     ``says``: patterns of which each must be in the story. ``never``: kinds that are wrong even
-    where nothing else is known.
+    where nothing else is known. ``untrue``: patterns of which none may be in the story.
     """
 
     root: tuple[str, ...] = ()
     at: str = ""
     says: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
+    untrue: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def of_chain(case: Case, truth: Truth, answer: dict[str, Any], status: int) -> J
     text = "\n".join((*story, root["what"]))
     claims = status == 0 and root["kind"] != "unknown"
     never = expect.never or (_NEVER_OF_HEALTHY if case.is_negative else ())
-    if root["kind"] in never:
+    if root["kind"] in never or any(re.search(one, text, re.I) for one in expect.untrue):
         return Judgement(WRONG, said, mark)
     named = {(root["pid"], root["tid"])}
     if claims and any(_is(truth, role, named, True) for role in case.expect.innocents):

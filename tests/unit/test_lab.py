@@ -259,6 +259,13 @@ def test_what_may_never_be_said_is_wrong_also_of_an_unknown_root(families: Path)
     assert judge.of_chain(case, true(), chain("unknown"), 1).result == RIGHT
 
 
+def test_a_story_that_tells_what_is_untrue_is_wrong(families: Path) -> None:
+    case = of(families, '[expect.why]\nroot = "deadlock"\nuntrue = "for process 50"\n', "chain")
+    told = chain("deadlock", story="process 40 waits for process 50, which waits for process 40")
+    assert judge.of_chain(case, true(), told, 0).result == WRONG
+    assert judge.of_chain(case, true(), chain("deadlock"), 0).result == RIGHT
+
+
 def test_a_chain_must_come_by_the_word(families: Path) -> None:
     case = of(families, '[expect]\nwords = "done"\n')
     assert judge.of_chain(case, true(), chain("input", address="0x1000"), 0).result == RIGHT

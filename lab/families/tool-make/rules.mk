@@ -1,0 +1,2 @@
+all:
+	@exec cat $(LAB_RUN)/fifo
