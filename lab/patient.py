@@ -31,6 +31,7 @@ _LOOKING = 0.6  # s, for which a thread is watched
 _BUSY = 0.5  # of a processor: a thread that spins
 _STARTING = 1.0  # s, until it is given its input
 _LETTER = 0.05  # s, between two bytes of it
+_OURS: set[int] = set()  # programs that were started here and not waited for
 _SWITCHES = 8  # in that time: a thread that wakes again and again
 
 
@@ -218,6 +219,7 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
                 stderr=(folder / "stderr").open("wb"),
                 start_new_session=True,
             )
+            _OURS.add(process.pid)
             try:
                 truth = _awaited(case, process, folder, environment)
                 yield Start(process, truth, folder, mark)
@@ -234,6 +236,7 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
                         )
                 end(mark)
                 process.wait()
+                _OURS.discard(process.pid)
 
 
 @contextlib.contextmanager
@@ -454,17 +457,24 @@ def goes_well(case: Case) -> str | None:
 
 
 def _members(mark: str) -> list[int]:
-    """The living processes of a start."""
-    found = []
+    """The living processes of a start: those with its mark, and what they started. Servers that
+    write their title over their environment have no mark any more.
+    """
+    parents: dict[int, int] = {}
+    found: set[int] = set()
     wanted = f"LAB_START={mark}".encode()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                is_own = wanted in (entry / "environ").read_bytes().split(b"\0")
-                if is_own and state != "Z" and int(entry.name) != os.getpid():
-                    found.append(int(entry.name))
-    return found
+                state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                if state == "Z":
+                    continue
+                parents[int(entry.name)] = int(parent)
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.add(int(entry.name))
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
 
 
 def end(mark: str) -> None:
@@ -495,13 +505,14 @@ def clear_left() -> None:
 
 
 def _bury() -> None:
-    """Waits for what patients left to us when they ended. The programs that we started ourselves
-    are in our session, or lead one: whoever started them waits for them.
+    """Waits for what patients left to us when they ended. Whoever started a program himself waits
+    for it: those are in our session, or in _OURS.
     """
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             with contextlib.suppress(OSError):
                 fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
                 state, session = fields[0], int(fields[3])
-                if state == "Z" and session not in (os.getsid(0), int(child)):
+                is_own = session == os.getsid(0) or int(child) in _OURS
+                if state == "Z" and not is_own:
                     os.waitpid(int(child), os.WNOHANG)
