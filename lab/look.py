@@ -174,7 +174,8 @@ def beside(load: str) -> Iterator[None]:
     if load == "idle":
         yield
         return
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
+    own = {**os.environ, "LAB_OWNER": str(os.getpid())}  # see patient.clear_left
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"], env=own) as neighbour:
         try:
             yield
         finally:
