@@ -92,7 +92,7 @@ def main() -> int:
 
 def _list(cases: Sequence[Case], _options: argparse.Namespace) -> int:
     for case in cases:
-        print(f"{case.part:7}{case.kind:10}{case.language:10}{case.id:50}{case.about}")
+        print(f"{case.part:7}{case.kind:10}{case.language:11}{case.id:50}{case.about}")
     families = {case.family for case in cases}
     negatives = sum(case.is_negative for case in cases)
     print(f"\n{len(cases)} cases in {len(families)} families; {negatives} negatives")

@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -29,10 +28,12 @@ _BUILDING = 900.0  # s
 PREFIX = f"lab-{os.getpid()}-"  # of each start's folder
 _LOOKING = 0.6  # s, for which a thread is watched
 _BUSY = 0.5  # of a processor: a thread that spins
-_STARTING = 1.0  # s, until it is given its input
-_LETTER = 0.05  # s, between two bytes of it
 _OURS: set[int] = set()  # programs that were started here and not waited for
 _SWITCHES = 8  # in that time: a thread that wakes again and again
+
+
+# Writes its words to the program after a second, 50 ms apart, and keeps the pipe open for $0 s.
+_FEEDER = 'sleep 1; for byte; do printf %s "$byte"; sleep 0.05; done; exec sleep "$0"'
 
 
 class CaseError(Exception):
@@ -248,27 +249,28 @@ def standard_input(kind: str, text: str = "") -> Iterator[int]:
         with Path(os.devnull).open("rb") as nothing:
             yield nothing.fileno()
         return
-    held, given = pty.openpty() if kind == "tty" else os.pipe()[::-1]
-    over = threading.Event()
-
-    def feed() -> None:
-        over.wait(_STARTING)
-        for letter in text:
-            over.wait(_LETTER)
-            with contextlib.suppress(OSError):  # it reads no more
-                os.write(held, letter.encode())
-        if kind != "end":
-            over.wait()
-        os.close(held)
-
-    feeder = threading.Thread(target=feed)
-    feeder.start()
+    if kind == "tty":
+        held, given = pty.openpty()
+        feeder = None
+    else:
+        given, held = os.pipe()
+        stays = "100000" if kind == "hold" else "0"
+        feeder = subprocess.Popen(
+            ["sh", "-c", _FEEDER, stays, *text],
+            stdin=subprocess.DEVNULL,
+            stdout=held,
+            env={**os.environ, "LAB_OWNER": str(os.getpid())},
+        )
+        os.close(held)  # `why` would come to us
     try:
         yield given
     finally:
         os.close(given)
-        over.set()
-        feeder.join()
+        if feeder is None:
+            os.close(held)
+        else:
+            feeder.kill()
+            feeder.wait()
 
 
 def input_of_good(case: Case) -> contextlib.AbstractContextManager[int]:
