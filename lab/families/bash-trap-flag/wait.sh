@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+touch "$LAB_RUN/lock"
+flock "$LAB_RUN/lock" sleep 100000 &
+sleep 0.2
+arrived=0
+trap 'arrived=1' USR1
+flock "$LAB_RUN/lock" kill -USR1 $$ &
+echo "role waiter $$" >> "$LAB_TRUTH"
+echo ready >> "$LAB_TRUTH"
+while [ "$arrived" = 0 ]; do
+    sleep 0.05
+done

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+"use strict";
+const v8 = require("v8");
+const { truth, role } = require(process.env.PYTHONPATH + "/truth.js");
+
+const cache = [];
+while (v8.getHeapStatistics().used_heap_size < 58 * 2 ** 20) {
+  for (let entry = 0; entry < 1000; entry++) {
+    cache.push({ name: "entry " + cache.length, next: cache[cache.length >> 1] });
+  }
+}
+role("waiter");
+truth("ready");
+for (let round = 0; ; round++) {
+  cache[(round * 7919) % cache.length] = { name: "entry " + round, next: null };
+}
