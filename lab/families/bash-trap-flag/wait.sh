@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
-touch "$LAB_RUN/lock"
-flock "$LAB_RUN/lock" sleep 100000 &
+(
+    flock 9
+    exec sleep 100000
+) 9> "$LAB_RUN/lock" &
+echo "role holder $!" >> "$LAB_TRUTH"
 sleep 0.2
 arrived=0
 trap 'arrived=1' USR1

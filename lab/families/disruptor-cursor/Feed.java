@@ -36,7 +36,8 @@ public final class Feed {
                 .getSuperclass().getDeclaredField("cursor");
         cursor.setAccessible(true);
         Object alert = barrier;
-        Truth.field("cursor", cursor.get(owner), Class.forName("com.lmax.disruptor.Value"), "value", 8);
+        Class<?> value = Class.forName("com.lmax.disruptor.Value");
+        Truth.field("cursor", cursor.get(owner), value, "value", 8);
         Truth.field("alert", alert, alert.getClass(), "alerted", 1);
         Truth.role("waiter");
         Truth.say("ready");

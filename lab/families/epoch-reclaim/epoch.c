@@ -12,10 +12,7 @@ static struct {
 static atomic_ulong global = 1;
 static int *_Atomic page;
 
-static void __attribute__((noinline)) load_page(void)
-{
-    sleep(100000);
-}
+static void __attribute__((noinline)) load_page(void) { sleep(100000); }
 
 static void *read_pages(void *argument)
 {

@@ -3,7 +3,9 @@
 #include <time.h>
 #include <truth.h>
 
-static struct { double x, y, dx, dy; } balls[2000];
+static struct {
+    double x, y, dx, dy;
+} balls[2000];
 static unsigned char screen[200][320];
 static volatile int quit;
 

@@ -32,7 +32,7 @@ func main() {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		panic(err)
 	}
-	holder := exec.Command("flock", path, "sleep", "100000")
+	holder := exec.Command("sh", "-c", "exec 9< $0; flock 9; exec sleep 100000", path)
 	if err := holder.Start(); err != nil {
 		panic(err)
 	}

@@ -10,8 +10,7 @@ using boost::interprocess::interprocess_mutex;
 
 int main()
 {
-    void *memory =
-        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     auto *lock = new (memory) interprocess_mutex;
     pid_t other = fork();
     if (other == 0) {

@@ -35,7 +35,8 @@ public final class Web {
         HttpClient client = HttpClient.newHttpClient();
         for (int round = 0; round < 5_000_000; round++) {
             try {
-                client.send(HttpRequest.newBuilder(uri).build(), HttpResponse.BodyHandlers.ofString());
+                HttpRequest request = HttpRequest.newBuilder(uri).build();
+                client.send(request, HttpResponse.BodyHandlers.ofString());
             } catch (Exception error) {
                 throw new AssertionError(error);
             }

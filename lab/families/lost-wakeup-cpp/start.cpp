@@ -7,10 +7,7 @@
 static std::mutex lock;
 static std::condition_variable started;
 
-static void start()
-{
-    started.notify_all();
-}
+static void start() { started.notify_all(); }
 
 static void __attribute__((noinline)) wait_for_start()
 {

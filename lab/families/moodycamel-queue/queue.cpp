@@ -22,7 +22,8 @@ static void produce()
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) || listen(listener, 1))
+    if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) ||
+        listen(listener, 1))
         _exit(3);
     int client = accept(listener, nullptr, nullptr);
     queue.enqueue(client);

@@ -22,10 +22,7 @@ static void fire(int event)
     pthread_mutex_unlock(&lock);
 }
 
-static void second(int event)
-{
-    printf("%d\n", event);
-}
+static void second(int event) { printf("%d\n", event); }
 
 static void first(int event)
 {

@@ -14,7 +14,8 @@ function ask(left) {
   if (left === 0) {
     return;
   }
-  http.get({ port: server.address().port, host: "127.0.0.1", path: `/${left}`, agent }, (answer) => {
+  const { port } = server.address();
+  http.get({ port, host: "127.0.0.1", path: `/${left}`, agent }, (answer) => {
     answer.resume();
     answer.on("end", () => ask(left - 1));
   });

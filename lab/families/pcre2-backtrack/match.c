@@ -11,8 +11,8 @@ int main(int count, char **words)
     const char *text = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1";
     int error;
     size_t offset;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, 0, &error,
-                                     &offset, NULL);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, 0, &error, &offset, NULL);
     if (count > 1 && pcre2_jit_compile(code, PCRE2_JIT_COMPLETE))
         return 2;
     pcre2_match_context *context = pcre2_match_context_create(NULL);

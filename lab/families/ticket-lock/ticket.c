@@ -17,15 +17,9 @@ static void take(void)
         __builtin_ia32_pause();
 }
 
-static void give(void)
-{
-    atomic_fetch_add(&lock.serving, 1);
-}
+static void give(void) { atomic_fetch_add(&lock.serving, 1); }
 
-static void __attribute__((noinline)) write_back(void)
-{
-    sleep(100000);
-}
+static void __attribute__((noinline)) write_back(void) { sleep(100000); }
 
 static void *owner(void *argument)
 {

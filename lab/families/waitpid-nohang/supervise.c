@@ -14,7 +14,8 @@ static pid_t start(const char *command)
 
 int main(void)
 {
-    start("exec flock $LAB_RUN/lock sleep 100000");
+    pid_t holder = start("exec 9> $LAB_RUN/lock; flock 9; exec sleep 100000");
+    lab_truth("role holder %d", holder);
     usleep(300000);
     pid_t child = start("exec flock $LAB_RUN/lock true");
     LAB_ROLE("waiter");

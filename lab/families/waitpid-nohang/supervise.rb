@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 require "#{ENV['PYTHONPATH']}/truth"
 
-spawn("exec flock $LAB_RUN/lock sleep 100000")
+holder = spawn("exec 9> $LAB_RUN/lock; flock 9; exec sleep 100000")
+truth("role holder #{holder}")
 sleep 0.3
 child = spawn("exec flock $LAB_RUN/lock true")
 role("waiter")
