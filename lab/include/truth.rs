@@ -6,7 +6,11 @@
 pub fn truth(line: &str) {
     use std::io::Write;
     let path = std::env::var("LAB_TRUTH").unwrap_or("/dev/stderr".into());
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let mut file = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .unwrap();
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
@@ -20,5 +24,9 @@ pub fn role(name: &str) {
 
 #[allow(dead_code)]
 pub fn word<T>(name: &str, place: *const T) {
-    truth(&format!("word {name} {:#x} {}", place as usize, std::mem::size_of::<T>()));
+    truth(&format!(
+        "word {name} {:#x} {}",
+        place as usize,
+        std::mem::size_of::<T>()
+    ));
 }

@@ -32,7 +32,11 @@ fn main() {
     }
     let mut clients = Vec::new();
     loop {
-        let mut asked = Asked { fd: listener.as_raw_fd(), events: 1, found: 0 };
+        let mut asked = Asked {
+            fd: listener.as_raw_fd(),
+            events: 1,
+            found: 0,
+        };
         if unsafe { poll(&mut asked, 1, -1) } == 1 {
             if let Ok(client) = listener.accept() {
                 clients.push(client);

@@ -17,7 +17,9 @@ fn serve(pool: Arc<Pool>, listener: TcpListener) {
 }
 
 fn main() {
-    let pool = Arc::new(Pool { name: "pool".into() });
+    let pool = Arc::new(Pool {
+        name: "pool".into(),
+    });
     for _ in 0..3 {
         let own = pool.clone();
         thread::spawn(move || println!("{}", own.name));
@@ -28,7 +30,10 @@ fn main() {
     thread::sleep(Duration::from_millis(300));
     role("waiter");
     // The counts lie before the value: strong, weak.
-    truth(&format!("word strong {:#x} 8", Arc::as_ptr(&pool) as usize - 16));
+    truth(&format!(
+        "word strong {:#x} 8",
+        Arc::as_ptr(&pool) as usize - 16
+    ));
     truth("ready");
     while Arc::strong_count(&pool) > 1 {
         thread::yield_now();

@@ -5,7 +5,11 @@ const fn longest(last: u64) -> u64 {
     while start < last {
         let (mut number, mut steps) = (start, 0);
         while number != 1 {
-            number = if number % 2 == 1 { 3 * number + 1 } else { number / 2 };
+            number = if number % 2 == 1 {
+                3 * number + 1
+            } else {
+                number / 2
+            };
             steps += 1;
         }
         if steps > longest {

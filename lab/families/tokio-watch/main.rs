@@ -33,11 +33,16 @@ fn main() {
         own.read_to_end(&mut answer).unwrap();
         sender.send(2).unwrap();
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         thread::sleep(Duration::from_millis(200));
         role("waiter");
-        truth(&format!("word state {:#x} 8", &*receiver.borrow() as *const u64 as usize));
+        truth(&format!(
+            "word state {:#x} 8",
+            &*receiver.borrow() as *const u64 as usize
+        ));
         truth("ready");
         while *receiver.borrow() != 2 {
             tokio::task::yield_now().await;
