@@ -28,7 +28,7 @@ done
 kill -STOP $upstream
 curl -s --unix-socket "$LAB_RUN/front" http://host/ &
 client=$!
-sleep 0.4
+sleep 0.8
 {
     echo "role upstream $upstream"
     echo "role server $server"

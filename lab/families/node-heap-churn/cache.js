@@ -4,7 +4,7 @@ const v8 = require("v8");
 const { truth, role } = require(process.env.PYTHONPATH + "/truth.js");
 
 const cache = [];
-while (v8.getHeapStatistics().used_heap_size < 58 * 2 ** 20) {
+while (v8.getHeapStatistics().used_heap_size < 48 * 2 ** 20) {
   for (let entry = 0; entry < 1000; entry++) {
     cache.push({ name: "entry " + cache.length, next: cache[cache.length >> 1] });
   }
