@@ -6,11 +6,11 @@ const { truth, role } = require(process.env.PYTHONPATH + "/truth.js");
 const cache = [];
 while (v8.getHeapStatistics().used_heap_size < 48 * 2 ** 20) {
   for (let entry = 0; entry < 1000; entry++) {
-    cache.push({ name: "entry " + cache.length, next: cache[cache.length >> 1] });
+    cache.push({ number: cache.length, next: null });
   }
 }
 role("waiter");
 truth("ready");
 for (let round = 0; ; round++) {
-  cache[(round * 7919) % cache.length] = { name: "entry " + round, next: null };
+  cache[(round * 7919) % cache.length] = { number: round, next: null };
 }
