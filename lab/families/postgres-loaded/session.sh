@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 bin=$(ls -d /usr/lib/postgresql/*/bin 2> /dev/null | tail -1)
 [ -x "$bin/initdb" ] || bin=$(pg_config --bindir)
-data=$(mktemp -d /tmp/lab-pg-XXXXXX)
-echo "$data" > "$LAB_RUN/data"
+data=$LAB_RUN/db
+mkdir "$data"
+chmod 711 "$LAB_RUN"
 echo "$bin" > "$LAB_RUN/bin"
 chown nobody "$data"
 as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
