@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from measure import machine, median, table
-from spin_safety import PATIENTS, SPIN
+from patients import PATIENTS
+from spin_safety import SPIN
 from workloads import compile_c
 
 # A loop over an attribute that nobody sets.

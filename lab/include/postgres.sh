@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Sourced by the starters of cases that need a PostgreSQL of their own: it lies in LAB_RUN and
 # listens there and at 127.0.0.1:$PGPORT.
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)

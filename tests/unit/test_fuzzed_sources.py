@@ -21,7 +21,7 @@ def test_changed_sources_end_in_no_traceback(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_and_its_input_is_kept(tmp_path: Path) -> None:
     """Python itself fails, in place of what is tested."""
-    command = [sys.executable, "-c", _FAILS, FUZZER, "--failures", str(tmp_path)]
+    command = [sys.executable, "-P", "-c", _FAILS, FUZZER, "--failures", str(tmp_path)]
     done = run(command, timeout=250)
     (left,) = tmp_path.iterdir()
     assert done.returncode == 1 and f"FAILED by input 1, see {left}" in done.stderr

@@ -262,7 +262,14 @@ def _thread(tid: int, reason: str = "it does something else each time") -> SpinT
 def _spin_report(*threads: SpinThread) -> SpinReport:
     raw = cast(Any, {})
     return SpinReport(
-        pid=21, source="live", program="/app", budget_ms=800, threads=threads, notes=(), raw=raw
+        pid=21,
+        source="live",
+        program="/app",
+        budget_ms=800,
+        threads=threads,
+        notes=(),
+        not_asked=(),
+        raw=raw,
     )
 
 

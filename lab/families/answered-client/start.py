@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # A server of one process per connection, and a client that has its answer and waits for something
 # else. HALF: it has sent half a request, so that both wait for each other.
 import asyncio, os, select, socket, socketserver, sys, time

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* an event loop that has no descriptor left to accept with (epoll, level-triggered) */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # a loop at the end of a stream; it calls a Python function in each round
 import io, os
 

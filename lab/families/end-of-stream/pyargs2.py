@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # at the end of a stream a loop goes on for ever; nothing outside of it ends it
 import io, os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 import queue, threading, signal, os, time
 
 q = queue.Queue()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 def read():
     from settings import DEFAULTS  # waits for the module's lock
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 import settings
 
 print(settings.VALUE)

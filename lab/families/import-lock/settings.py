@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Reads its value in a worker thread while the module is still being imported.
 import concurrent.futures
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Trains once in the parent (OpenMP makes its threads), then again in a forked child.
 import multiprocessing as mp, numpy as np, lightgbm as lgb
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # start.sh CASES: thread 2 reads a FIFO in Lua; then `show fd` on thread 1 waits for all threads.
 port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
 mkfifo $LAB_RUN/slow

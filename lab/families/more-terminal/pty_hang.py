@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # pty_hang.py TTYSECS -- COMMAND: runs COMMAND on a pty as a process that ignores SIGHUP, closes the master after a moment; prints the pid line; holds.
 import os, sys, pty, time, signal, subprocess, threading
 

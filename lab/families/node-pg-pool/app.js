@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A handler takes a client and forgets to release it on one path. With max 2 the third request waits for ever.
 const { Pool } = require('pg');
 const pool = new Pool({ host: process.argv[2], port: +process.argv[3], user: 'postgres', database: 'postgres', max: 2, idleTimeoutMillis: 0 });

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # A node program whose pool has no client left, and its PostgreSQL.
 . "$(dirname "$0")/../../include/postgres.sh"
 NODE_PATH=$LAB_WORK/node_modules node "$(dirname "$0")/app.js" 127.0.0.1 $PGPORT & app=$!

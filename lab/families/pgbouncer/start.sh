@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # pgbouncer with a pool of one; a client began a transaction and thinks of something else; another.
 . "$(dirname "$0")/../../include/postgres.sh"
 port=$(free_port)

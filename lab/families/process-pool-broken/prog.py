@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # A worker dies while the pool still feeds large arguments into the call queue.
 import concurrent.futures, os, signal, time
 

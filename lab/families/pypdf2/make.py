@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # writes a PDF with one page whose content stream has an inline image without its end
 import sys
 

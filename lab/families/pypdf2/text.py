@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 import os, sys
 from PyPDF2 import PdfFileReader
 

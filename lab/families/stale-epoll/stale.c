@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* epoll tells for ever of a pipe whose descriptor was closed here while a child still has it; the
    child's end cannot be taken out of the epoll set any more */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # a daemon's loop: a descriptor that is closed stays in the set to poll, its number is now a log
 # file's; what nobody knows is left alone
 import os, select, sys

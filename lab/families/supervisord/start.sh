@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # start.sh SUPERVISORD: a closed client socket's number is reused by a log file in the same round
 cat > $LAB_RUN/c.conf <<C
 [supervisord]

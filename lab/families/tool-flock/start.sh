@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 flock $LAB_RUN/lock sleep 100000 & holder=$!
 sleep 1
 flock $* $LAB_RUN/lock true & waits=$!

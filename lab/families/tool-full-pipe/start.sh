@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 mkfifo $LAB_RUN/pipe
 sleep 100000 < $LAB_RUN/pipe & sleeper=$!
 "$@" > $LAB_RUN/pipe 2> $LAB_RUN/errors & waits=$!

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 sleep 100000 & sleeper=$!
 echo $sleeper > $LAB_RUN/pid
 pidwait -F $LAB_RUN/pid & waits=$!

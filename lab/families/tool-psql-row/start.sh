@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 . "$(dirname "$0")/../../include/postgres.sh"
 psql -qc 'create table account as select 1 as id, 0 as value'
 (echo 'begin; update account set value = 1;'; exec sleep 100000) | psql -q & holder=$!

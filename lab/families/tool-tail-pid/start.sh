@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 sleep 100000 & sleeper=$!
 : > $LAB_RUN/file
 tail --pid=$sleeper -s 0.1 -f $LAB_RUN/file & waits=$!

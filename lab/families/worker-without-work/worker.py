@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 import queue, sys, threading
 
 q = queue.SimpleQueue()

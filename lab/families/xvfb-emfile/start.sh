@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # An X server that has no descriptors left, and clients that ask to connect.
 display=$((100 + $$ % 10000))
 (ulimit -n 40; exec Xvfb :$display -nolisten tcp -screen 0 100x100x8 > /dev/null 2>&1) & server=$!

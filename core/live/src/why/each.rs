@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::process::Processes;
 use super::report::Chain;
-use super::{finish, follow, story, why, Asked, Terms, WhyOptions, WhyReport};
+use super::terms::Terms;
+use super::{finish, follow, story, why, Asked, WhyOptions, WhyReport};
 use crate::report::SpinReport;
 use crate::spin::SpinOptions;
 

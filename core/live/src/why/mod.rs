@@ -37,6 +37,7 @@ mod sockets;
 mod stopped;
 mod story;
 mod terminal;
+mod terms;
 mod undecided;
 mod vm_structs;
 mod walk;
@@ -50,7 +51,6 @@ use flagfinder_linux::proc::{program, title};
 use flagfinder_replica::CoreFile;
 
 use crate::dead::{look_at_threads, CoreOptions};
-use crate::deadline::Deadline;
 use crate::pick::Told;
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
@@ -61,6 +61,7 @@ pub use each::{why_each, Answered};
 pub(crate) use java_objects::never_changes;
 use obstacle::Weight;
 use process::Processes;
+use terms::Terms;
 pub use recorded::why_recorded;
 pub use report::{Link, Root, WhyReport};
 use report::{Node, RootKind};
@@ -256,16 +257,6 @@ fn fault(signal: i32) -> Option<&'static str> {
         libc::SIGFPE => Some("SIGFPE"),
         _ => None,
     }
-}
-
-/// How a chain is followed.
-#[derive(Clone, Copy)]
-struct Terms<'a> {
-    deadline: &'a Deadline,
-    /// Hears the links that are known by now.
-    hear: &'a dyn Fn(Vec<Link>),
-    /// Of threads that poll on the way, `spin` is asked what they do.
-    looks: bool,
 }
 
 /// The chain from the threads that `spin` or a core told of.

@@ -20,7 +20,7 @@ use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::served::from_client;
 use super::way::{Chosen, Outcome, Way};
-use super::Terms;
+use super::terms::Terms;
 use crate::helpers::what_it_does;
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
