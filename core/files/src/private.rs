@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Files that hold memory of programs: their owner's only.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -11,8 +11,8 @@ const OWNER_ONLY: u32 = 0o600;
 
 /// Creates a file to read and write, or empties the one that is there, for its owner only. Under
 /// sudo a new file belongs to the user who called sudo. What is no regular file stays as it is, and
-/// a file system without owners is no obstacle. A link may lead to a device or to our own output
-/// (`/dev/stdout`); a file elsewhere is not emptied by it.
+/// a file system without owners is no obstacle. A link may lead to a device, to our own output
+/// (`/dev/stdout`) or to what is open (`/proc/self/fd/3`); a file elsewhere is not emptied by it.
 ///
 /// # Errors
 /// When the file can't be created or emptied; `InvalidInput`: a link leads to a file.
@@ -52,11 +52,12 @@ fn through_link(path: &Path) -> Result<File> {
         let own = std::fs::metadata(format!("/proc/self/fd/{fd}"));
         own.is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
     };
-    if found.is_file()
-        && ![libc::STDOUT_FILENO, libc::STDERR_FILENO]
-            .into_iter()
-            .any(is_output)
-    {
+    let outputs = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
+    // The kernel makes the links of /proc, to what a process has open.
+    let device = |known: Result<Metadata>| known.map(|known| known.dev()).ok();
+    let is_of_kernel =
+        device(std::fs::symlink_metadata(path)) == device(std::fs::metadata("/proc"));
+    if found.is_file() && !is_of_kernel && !outputs.into_iter().any(is_output) {
         let text = "it is a link to a file: name that file, or remove the link";
         return Err(Error::new(ErrorKind::InvalidInput, text));
     }

@@ -61,10 +61,10 @@ pub use each::{why_each, Answered};
 pub(crate) use java_objects::never_changes;
 use obstacle::Weight;
 use process::Processes;
-use terms::Terms;
 pub use recorded::why_recorded;
 pub use report::{Link, Root, WhyReport};
 use report::{Node, RootKind};
+use terms::Terms;
 pub(crate) use vm_structs::LIBRARY as HOTSPOT;
 use walk::Walk;
 
