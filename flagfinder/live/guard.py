@@ -18,6 +18,7 @@ from flagfinder.live.family import Family
 from flagfinder.live.idleness import wait
 from flagfinder.live.tree import Answer, Asked, LeftProcess, ask, asked
 from flagfinder.live.why_chain import WhyReport
+from flagfinder.shared.environment import target_environment
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.interruption import held_back, interruptible
 
@@ -95,9 +96,11 @@ def _ask(pids: Sequence[int], timeout: float) -> Asked:
 
 
 def _started(command: Sequence[str], let_in: Callable[[], None]) -> subprocess.Popen[bytes]:
+    entries = (entry.partition(b"=") for entry in target_environment())
+    given = {name: value for name, equals, value in entries if equals}
     try:
         # This process has one thread, so that what runs between fork and exec can't block.
-        return subprocess.Popen(command, preexec_fn=let_in)  # noqa: PLW1509
+        return subprocess.Popen(command, env=given, preexec_fn=let_in)  # noqa: PLW1509
     except OSError as error:
         failure = UsageError(
             "The command can't be started",

@@ -49,6 +49,14 @@ def test_a_command_that_ends_is_let_alone(script: str, status: int, tmp_path: Pa
     assert not output.exists()
 
 
+def test_the_command_sees_the_environment_that_was_given(tmp_path: Path) -> None:
+    """Also what would act on flagfinder itself, such as Python's."""
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "LD_BIND_NOW": "1"}
+    command = [*FLAGFINDER, "guard", "--after", "60", "--", "env"]
+    ran = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60, check=True)
+    assert dict(line.split("=", 1) for line in ran.stdout.splitlines()) == given
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_guard_ends_the_command(number: signal.Signals) -> None:
     mark = f"guarded-{os.getpid()}-{number}"

@@ -123,8 +123,8 @@ fn no_room(path: &Path, written: u64) -> Failure {
     unreadable(
         format!("{} can't be unpacked", path.display()),
         format!(
-            "Unpacked it takes more than the {} MiB that {} has room for; a twentieth of a file \
-             system is left to others",
+            "Unpacked it takes more than the {} MiB that {} has room for; some of it is left to \
+             others",
             written >> 20,
             folder.display()
         ),
