@@ -15,6 +15,9 @@ import pytest
 from harness import ROOT, flagfinder, live_or_skip, run
 from sizes import ALONE, BESIDE, SOAK
 
+# pytest-xdist tells its workers how wide its own terminal is; our output has a width of its own.
+os.environ.pop("COLUMNS", None)
+
 
 @pytest.fixture(scope="session")
 def tracer() -> None:

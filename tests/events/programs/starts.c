@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // SPDX-License-Identifier: MIT
 // Starts many short processes of its own program, a few at a time: `starts 1000`.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // SPDX-License-Identifier: MIT
 // Many threads that wait, with small stacks: `crowd condition 2000`, `crowd pipe 2000`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A file system of FUSE with one file, `app`: fuse_server.py MOUNT FILE.
 
 It stops answering once the file MOUNT.silent is there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Prints what the kernel logs, as a logger does: `poll` asks again and again, `wait` waits. */
 #include <fcntl.h>
 #include <stdio.h>
