@@ -207,7 +207,10 @@ def _answer(child: _Child, limit: float, hear: Callable[[object], object]) -> ob
                     if kind == "failure":
                         assert isinstance(what, BaseException)
                         raise what
-                    hear(what)
+                    if kind == "openers":
+                        _left_alone.update(cast("list[int]", what))
+                    else:
+                        hear(what)
             except EOFError:
                 raise _ended(child) from None
         if waits.for_server():
@@ -303,8 +306,10 @@ def _ask(question: Callable[[Post], object], parent: int, messages: int, printed
         try:
             answer = question(lambda what: post("post", what))
         except BaseException as error:
+            post("openers", _core.file_openers())
             post("failure", _sendable(error))
         else:
+            post("openers", _core.file_openers())
             post("answer", answer)
     finally:
         sys.stderr.flush()

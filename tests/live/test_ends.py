@@ -28,6 +28,7 @@ from harness import (
     live_or_skip,
     run,
     started,
+    wait_until,
     work_done,
 )
 
@@ -226,6 +227,82 @@ def test_a_dead_file_system_holds_up_nobody(verb: str, spins: Path, tmp_path: Pa
     if report["not_asked"]:
         assert any("request_wait_answer" in what for what in report["not_asked"]), report
         assert any("a file system has not answered" in note for note in report["notes"])
+
+
+def _spins(pid: int, app: Path) -> bool:
+    """Whether the process executes the program, whose code it then has read."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink() == app and work_done(pid) > 200
+    except OSError:
+        return False
+
+
+def test_guard_ends_its_tree_on_a_dead_file_system(spins: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    output, junit = tmp_path / "hang", tmp_path / "junit.xml"
+    with mounted(spins, tmp_path) as mount:
+        command = ["guard", "--after", "3", "-o", output, "--junit", junit, "--json"]
+        # What can't be ended would hold guard's output open.
+        quiet = ["sh", "-c", f"exec {mount.app} >/dev/null 2>&1"]
+        words = [*FLAGFINDER, *map(str, command), "--", *quiet]
+        with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as guard:
+            wait_until(guard, lambda: any(_spins(pid, mount.app) for pid in _children(guard.pid)))
+            mount.dies()
+            guarded = _children(guard.pid)
+            said, words_said = guard.communicate(timeout=120)
+        assert guard.returncode == 124, words_said
+        assert not any(map(_lives, guarded[:1]))
+    answer = json.loads(said)
+    schemas.validate(answer)
+    assert answer["hung"] and answer["reports"] and answer["left"] == []
+    [failure] = xml.parse(junit).getroot().iter("failure")
+    assert failure.get("type") == "hang"
+    assert "it ran for 3 s" in (output / "why.txt").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_guard_of_a_program_on_a_dead_file_system(
+    number: signal.Signals, spins: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount:
+        words = [*FLAGFINDER, "guard", "--after", "2", "--", str(mount.app)]
+        with started(words, stderr=subprocess.DEVNULL) as guard:
+            wait_until(guard, lambda: any(_spins(pid, mount.app) for pid in _children(guard.pid)))
+            guarded = _children(guard.pid)
+            mount.dies()
+            wait_until(guard, lambda: len(_children(guard.pid)) > 1)  # it asks
+            guard.send_signal(number)
+            assert guard.wait(timeout=60) == 130
+        assert not any(map(_lives, guarded))
+
+
+def test_pytest_goes_on_after_a_test_on_a_dead_file_system(spins: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount:
+        folder = tmp_path / "tests"
+        folder.mkdir()
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "test_hangs.py").write_text(
+            "import os, subprocess\n\n"
+            "def test_hangs():\n"
+            f"    with subprocess.Popen([{str(mount.app)!r}]) as child:\n"
+            f"        os.kill({mount.server}, {int(signal.SIGUSR1)})\n"
+            "        try:\n"
+            "            child.wait()\n"
+            "        finally:\n"
+            "            child.kill()\n\n"
+            "def test_good():\n    pass\n"
+        )
+        words = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider"]
+        words += ["-p", "no:rerunfailures", "--flagfinder-after=1"]
+        ran = run(words, timeout=200, cwd=folder)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "1 failed, 1 passed" in ran.stdout, ran.stdout
+    assert "it runs for longer than 1 s" in ran.stdout
 
 
 @pytest.fixture
