@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flagfinder import _core
 from flagfinder.chain.doctor import examine
 from flagfinder.cli.common import (
     EXIT_FOUND,
@@ -28,6 +29,7 @@ _EXAMPLES = """\
   flagfinder doctor --pid 4711         can this process be looked at, has it debug info
   flagfinder doctor --program ./app
   flagfinder doctor --json
+  flagfinder doctor --rules            the rules that judge words; FF_WITHOUT=NAME leaves one out
 
 `opt` marks what is missing but optional: with it the verbs named behind it can do more.
 exit codes: 0 all works that the verbs need; 1 something does not, and its fix is shown"""
@@ -41,9 +43,16 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "doctor", VERBS["doctor"], _EXAMPLES, run)
     parser.add_argument("--pid", type=PID, help="also examine this process")
     parser.add_argument("--program", type=Path, help="also examine this program")
+    parser.add_argument(
+        "--rules", action="store_true", help="list the rules that judge words, and nothing else"
+    )
+    parser.needs("--rules", "is a list for people, not for --json", lambda parsed: not parsed.json)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    if options.rules:
+        _show_rules(terminal)
+        return EXIT_FOUND
     report = examine(options.pid, options.program)
     if options.json:
         fields: DoctorFields = {"works": report.works, "checks": as_fields(report.checks)}
@@ -53,6 +62,14 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             sign, style = _OPTIONAL if check.optional and not check.works else _SIGNS[check.works]
             _show(terminal, check, sign, style)
     return EXIT_FOUND if report.works else EXIT_NOTHING_FOUND
+
+
+def _show_rules(terminal: Terminal) -> None:
+    from rich.text import Text
+
+    indent = 2 + max(len(name) for name, _ in _core.RULES)
+    for name, does in _core.RULES:
+        terminal.prose(Text.assemble((f"{name:<{indent}}", "bold"), does), indent)
 
 
 def _show(terminal: Terminal, check: Check, sign: str, style: str) -> None:

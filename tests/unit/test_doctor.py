@@ -254,6 +254,13 @@ def test_a_command_in_a_fix_is_a_line_of_its_own(
     assert "\\u000a" not in "".join(lines)
 
 
+def test_each_rule_is_listed_with_what_it_does(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--rules"]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    assert len(_core.RULES) > 10
+    assert all(f"{name} {does}" in said for name, does in _core.RULES)
+
+
 def test_both_a_missing_clang_and_missing_rights_are_told(
     tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
