@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Operations of the protocol (linux/fuse.h).
-LOOKUP, FORGET, GETATTR, OPEN, READ, RELEASE, FLUSH, INIT, OPENDIR = 1, 2, 3, 14, 15, 18, 25, 26, 27
+LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS = 1, 2, 3, 14, 15, 17
+RELEASE, FLUSH, INIT, OPENDIR = 18, 25, 26, 27
 ENOENT, ENOSYS = 2, 38
 ROOT_NODE, FILE_NODE = 1, 2
 HEADER = struct.Struct("<IIQQ")
@@ -78,7 +79,7 @@ def reply(operation: int, node: int, body: bytes, content: bytes) -> bytes | int
         _, offset, size = struct.unpack_from("<QQI", body)
         return content[offset : offset + size]
     opened = struct.pack("<QII", 1, 0, 0)
-    answers = {OPEN: opened, OPENDIR: opened, RELEASE: b"", FLUSH: b""}
+    answers = {OPEN: opened, OPENDIR: opened, STATFS: bytes(80), RELEASE: b"", FLUSH: b""}
     return answers.get(operation, ENOSYS)
 
 

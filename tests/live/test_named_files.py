@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from dead_mount import mounted
 from harness import ROOT, compiled, flagfinder, live_or_skip, needs_root, started, wait_until
 from sizes import rounds
 
@@ -163,31 +163,17 @@ def test_a_link_in_a_process_s_root_leads_to_no_file_of_ours(tmp_path: Path) -> 
         assert SECRET not in looked.stdout + looked.stderr, looked.stdout
 
 
-@contextmanager
-def _served(place: Path, content: Path) -> Iterator[subprocess.Popen[bytes]]:
-    place.mkdir()
-    command = [sys.executable, PROGRAMS / "fuse_server.py", place, content]
-    with started(command, stdout=subprocess.PIPE) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"mounted\n"
-            yield server
-        finally:
-            subprocess.run(["umount", "--force", "--lazy", place], check=False)
-
-
 def test_a_silent_file_system_is_named_and_not_waited_for(tmp_path: Path) -> None:
     source = tmp_path / "spin.c"
     source.write_text("volatile int never;\nint main(void) { while (!never); }\n")
     program = compiled(tmp_path / "spin", source)
-    place = tmp_path / "served"
-    with _served(place, program) as server, started([place / "app"]) as process:
+    with mounted(program, tmp_path) as mount, started([mount.app]) as process:
         wait_until(process, lambda: Path(f"/proc/{process.pid}/exe").exists())
         time.sleep(0.5)
         alive = flagfinder("spin", process.pid, timeout=100)
         assert "never" in alive.stdout, alive.stdout + alive.stderr
-        Path(f"{place}.silent").touch()
-        name = f"its server is process {server.pid} "
+        mount.dies()
+        name = f"its server is process {mount.server} "
         for verb in ("spin", "why"):
             looked = flagfinder(verb, process.pid, timeout=100)
             assert looked.returncode in (0, 1), looked.stderr
@@ -227,7 +213,8 @@ def test_the_output_empties_no_file_to_which_a_link_leads(tmp_path: Path) -> Non
     link.symlink_to(kept)
     with started([program]) as process:
         refused = flagfinder(
-            "events", "record", "--pid", process.pid, "-o", link, "--stop-after", 1, timeout=60
+            "events", "record", "--pid", process.pid, "-o", link, "--duration", 1, timeout=60
         )
+    assert "it is a link to a file" in refused.stderr, refused.stderr
     assert refused.returncode != 0
     assert kept.read_text() == "kept"
