@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -43,6 +44,37 @@ def test_each_of_thousands_of_threads_may_be_kept_by_all_others(
         ran = look(tmp_path, "why", process.pid)
         assert f"process {process.pid}" in ran.stdout
         look(tmp_path, "spin", process.pid)
+
+
+WALKER = """
+#include <string.h>
+#include <stdlib.h>
+#include <stdio.h>
+int main(void)
+{
+    size_t size = 400UL << 20;
+    volatile unsigned char *memory = malloc(size);
+    memset((void *)memory, 1, size);
+    puts("ready");
+    fflush(stdout);
+    for (unsigned sum = 0;; )
+        for (size_t at = 0; at < size; at += 4096)
+            sum += memory[at];
+}
+"""
+
+
+def test_a_thread_that_walks_through_much_memory_is_seen_in_its_copy(tmp_path: Path) -> None:
+    """It is not stopped for that."""
+    source = tmp_path / "walker.c"
+    source.write_text(WALKER)
+    program = compiled(tmp_path / "walker", source)
+    with started([program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        ran = look(tmp_path, "spin", "--json", process.pid)
+        (thread,) = json.loads(ran.stdout)["threads"]
+    assert thread["via"] == "replica", thread
+    assert thread["flags"] == []
 
 
 # mov rax,[rbx]; or mov [rbx],rax; then add rbx,0x1000; jmp back

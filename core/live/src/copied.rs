@@ -79,7 +79,7 @@ pub fn look_at_copy_of(
         };
         let copied = original.copy(&live, &pages, how, &several, &|_| None)?;
         peers.extend(served(pid, &copied.round.window));
-        let halt = copied.round.halt.as_ref();
+        let halt = stopped(&copied.round);
         let again = halt.is_some_and(|halt| !waits_its_turn(halt))
             && peers.len() < SEVERAL
             && left > 0
@@ -145,6 +145,15 @@ fn served(pid: u32, window: &Window) -> FxHashSet<u64> {
     taken
 }
 
+/// Why it went no further, unless it touched as much memory as copies may: it has shown what its
+/// thread does by then, which works on much memory.
+fn stopped(round: &Round) -> Option<&Halt> {
+    round
+        .halt
+        .as_ref()
+        .filter(|halt| !matches!(halt, Halt::TooLarge))
+}
+
 /// It would wait until another thread gives a lock back, or wakes it.
 fn waits_its_turn(halt: &Halt) -> bool {
     matches!(halt, Halt::Blocks { number, .. } if futex::is_futex(*number))
@@ -158,7 +167,7 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
             ..Unlike::new("it changes stacks: a scheduler hands its tasks to other threads")
         });
     }
-    if let Some(halt) = &round.halt {
+    if let Some(halt) = stopped(round) {
         return Some(Unlike {
             by_others: waits_its_turn(halt),
             ..Unlike::new(format!("in a copy {}", halted(halt)))

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! The recorder against a stand-in tracer (`writer.c`): every way a recording ends.
 
+use std::fs::File;
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -175,6 +177,33 @@ fn the_flight_recorder_keeps_the_newest_flow() {
     assert!(trace.is_complete());
 }
 
+/// Output goes nowhere until this is dropped.
+struct Quiet([OwnedFd; 2]);
+
+impl Quiet {
+    fn begin() -> Quiet {
+        let nowhere = File::options().write(true).open("/dev/null").unwrap();
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        let kept = [out.as_fd(), err.as_fd()].map(|one| one.try_clone_to_owned().unwrap());
+        for number in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+            assert!(unsafe { libc::dup2(nowhere.as_raw_fd(), number) } == number);
+        }
+        Quiet(kept)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        for (kept, number) in self
+            .0
+            .iter()
+            .zip([libc::STDOUT_FILENO, libc::STDERR_FILENO])
+        {
+            unsafe { libc::dup2(kept.as_raw_fd(), number) };
+        }
+    }
+}
+
 /// Records on a disk that is full from the first report on: the pool's file is there by then.
 /// `marked`: whether a mark asks for the end after so long.
 fn run_on_full_disk(options: &RecordOptions, bytes: u64, marked: Option<Duration>) -> Outcome {
@@ -187,6 +216,8 @@ fn run_on_full_disk(options: &RecordOptions, bytes: u64, marked: Option<Duration
         ..unlimited
     };
     let began = Instant::now();
+    // What the tests print may go to a file, too, which is longer than that already.
+    let quiet = Quiet::begin();
     let outcome = record(options, &mut |_| {
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limited) };
         match marked.is_some_and(|after| began.elapsed() > after) {
@@ -195,6 +226,7 @@ fn run_on_full_disk(options: &RecordOptions, bytes: u64, marked: Option<Duration
         }
     });
     unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &unlimited) };
+    drop(quiet);
     let outcome = outcome.unwrap();
     assert_eq!(outcome.end.reason, EndReason::WriteFailed);
     let lost = |note: &Note| note.level == NoteLevel::Lost;
