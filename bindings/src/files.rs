@@ -84,3 +84,9 @@ fn as_python(error: &Error, path: &Path) -> PyErr {
     });
     PyOSError::new_err((number, reason.to_owned(), path.to_owned()))
 }
+
+/// Ends those that are kept for the next file. A process that ends by `os._exit` calls it.
+#[pyfunction]
+pub fn end_file_openers() {
+    flagfinder_files::end_openers();
+}

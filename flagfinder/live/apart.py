@@ -254,7 +254,7 @@ def _tasks(pid: int) -> Iterator[_Task]:
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError, KeyError):
-                place = (task / "wchan").read_text(encoding="ascii", errors="replace")
+                place = (task / "wchan").read_text(encoding="utf-8", errors="replace")
                 lines = (task / "status").read_text(encoding="utf-8", errors="replace").splitlines()
                 status = {name: value for name, _, value in (x.partition(":") for x in lines)}
                 sleeps = status["voluntary_ctxt_switches"]
@@ -313,6 +313,7 @@ def _ask(question: Callable[[Post], object], parent: int, messages: int, printed
             post("answer", answer)
     finally:
         sys.stderr.flush()
+        _core.end_file_openers()
         os._exit(0)
 
 

@@ -7,7 +7,7 @@
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use flagfinder_linux::mounts::{of_path, server, Mount, WAITS_FOR_SERVER_IN};
@@ -29,6 +29,8 @@ const PATIENCE: [Duration; 3] = [
 /// For a copy of a file, however it trickles in.
 const WHOLE: Duration = Duration::from_secs(10);
 const BETWEEN: i32 = 100; // ms
+/// For those that have no more questions to end.
+const ENDS: Duration = Duration::from_millis(200);
 /// For so long a file system that was silent is not asked.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 /// Openers that are left behind at the same time: no more is asked then.
@@ -91,6 +93,31 @@ pub fn openers() -> Vec<u32> {
     let idle = locked(&IDLE);
     let idle = idle.iter().map(|opener| opener.pid);
     idle.chain(left).map(|pid| pid as u32).collect()
+}
+
+/// Ends those that this process keeps for the next question, and waits for them: whoever becomes
+/// the parent of what a process leaves may never do. Called when a process ends by `exit`; one that
+/// ends otherwise calls it.
+pub fn end_openers() {
+    let Ok(mut idle) = IDLE.try_lock() else {
+        return;
+    };
+    let own = std::process::id();
+    let pids: Vec<i32> = idle
+        .drain(..)
+        .filter(|opener| opener.asker == own)
+        .map(|opener| opener.pid)
+        .collect();
+    let begin = Instant::now();
+    for pid in pids {
+        while !reaped(pid) && begin.elapsed() < ENDS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+extern "C" fn at_exit() {
+    end_openers();
 }
 
 impl Question<'_> {
@@ -211,6 +238,11 @@ impl Opener {
             return Err(Error::new(ErrorKind::TimedOut, text));
         }
         drop(left);
+        static AT_EXIT: Once = Once::new();
+        AT_EXIT.call_once(|| {
+            // SAFETY: a function that may run at any exit.
+            unsafe { libc::atexit(at_exit) };
+        });
         let mut ends = [0; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         // SAFETY: two integers to fill.

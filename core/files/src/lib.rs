@@ -14,7 +14,7 @@ mod opener;
 mod private;
 mod regular;
 
-pub use ask::openers;
+pub use ask::{end_openers, openers};
 pub use file_system::Kind;
 pub use message::Facts;
 pub use named::{

@@ -92,6 +92,8 @@ impl Helper {
             become_helper(title, parent);
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             let written = result.is_ok_and(|bytes| input.write_all(&bytes).is_ok());
+            drop(input);
+            flagfinder_files::end_openers();
             // SAFETY: ends the child without the parent's exit handlers.
             unsafe { libc::_exit(i32::from(!written)) };
         }
