@@ -21,8 +21,11 @@ from harness import ROOT, run
 
 SOAK = os.environ.get("FF_SOAK") == "1"
 ALONE = (
+    "tests/events/test_many_processes.py",
     "tests/events/test_overhead.py",
     "tests/events/test_scenes.py",
+    "tests/live/test_ends.py",
+    "tests/live/test_memory.py",
     "tests/live/test_spin_safety.py",
     "tests/live/test_watch.py",
     "tests/live/test_watch_ends.py",
