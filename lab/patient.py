@@ -235,7 +235,7 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
                             timeout=20,
                             check=False,
                         )
-                end(mark)
+                end(mark, process.pid)
                 process.wait()
                 _OURS.discard(process.pid)
 
@@ -458,9 +458,9 @@ def goes_well(case: Case) -> str | None:
     return None
 
 
-def _members(mark: str) -> list[int]:
-    """The living processes of a start: those with its mark, and what they started. Servers that
-    write their title over their environment have no mark any more.
+def _members(mark: str, first: int = 0) -> list[int]:
+    """The living processes of a start: the ``first``, those with its mark, and what they started.
+    Servers that write their title over their environment have no mark any more.
     """
     parents: dict[int, int] = {}
     found: set[int] = set()
@@ -472,17 +472,19 @@ def _members(mark: str) -> list[int]:
                 if state == "Z":
                     continue
                 parents[int(entry.name)] = int(parent)
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                if int(entry.name) == first:
+                    found.add(first)
+                elif wanted in (entry / "environ").read_bytes().split(b"\0"):
                     found.add(int(entry.name))
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return sorted(found)
 
 
-def end(mark: str) -> None:
-    """Kills all processes of a start."""
+def end(mark: str, first: int = 0) -> None:
+    """Kills all processes of a start; ``first`` is the one that was started, not yet waited for."""
     for _ in range(50):
-        members = _members(mark)
+        members = _members(mark, first)
         if not members:
             break
         for pid in members:
