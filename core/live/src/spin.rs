@@ -447,7 +447,7 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
 /// Only 64-bit programs of others are looked at.
 pub fn check(pid: u32) -> Result<(), Failure> {
     /// AT_PAGESZ, and a page's bytes.
-    const PAGES: [u64; 2] = [6, 4096];
+    const PAGES: [u32; 2] = [6, 4096];
     if pid == std::process::id() {
         return Err(unable(
             "flagfinder cannot step itself",
@@ -463,12 +463,13 @@ pub fn check(pid: u32) -> Result<(), Failure> {
         true => Err(ErrorKind::NotFound.into()),
         false => Ok(told),
     });
-    let is_wide = |told: &[u8]| {
-        let wide = PAGES.map(u64::to_le_bytes).concat();
-        told.chunks_exact(wide.len()).any(|pair| *pair == *wide)
+    // While a program begins, nothing is told yet.
+    let is_narrow = |told: &[u8]| {
+        let narrow = PAGES.map(u32::to_le_bytes).concat();
+        told.chunks_exact(narrow.len()).any(|pair| *pair == *narrow)
     };
     match told {
-        Ok(told) if is_wide(&told) => Ok(()),
+        Ok(told) if !is_narrow(&told) => Ok(()),
         Ok(_) => Err(unable(
             format!("Process {pid} is not stepped"),
             "It is a 32-bit program",
