@@ -219,13 +219,8 @@ def _answer(child: _Child, limit: float, hear: Callable[[object], object]) -> ob
             raise _left(child, f"the time limit of {limit:g} s was over")
 
 
-def _ended(child: _Child) -> UnavailableError:
-    return UnavailableError(
-        "The question got no answer",
-        f"process {child.pid} of flagfinder, which asked, has ended before",
-        "Try again; please report it if it happens again.",
-        "The process was let go, and is as it was.",
-    )
+def _ended(child: _Child) -> LeftBehind:
+    return LeftBehind("the process that asked has ended", f"it was process {child.pid}")
 
 
 def _left(child: _Child, because: str) -> LeftBehind:

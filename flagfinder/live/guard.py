@@ -20,7 +20,7 @@ from flagfinder.live.tree import Answer, Asked, LeftProcess, ask, asked
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.environment import target_environment
 from flagfinder.shared.errors import UsageError
-from flagfinder.shared.interruption import held_back, interruptible
+from flagfinder.shared.interruption import forget_waiting, held_back, interruptible
 
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126
@@ -61,6 +61,7 @@ def guard(
     # A signal that comes while the command is started waits until its end is taken care of.
     with held_back() as let_in:
         process = _started(command, let_in)
+        found: Asked | None = None
         with interruptible():
             try:
                 let_in()
@@ -74,8 +75,12 @@ def guard(
                 found = _ask(pids, timeout)
                 hung(Hang(pids, because, found.reports, found.notes))
             finally:
-                if process.returncode is None and (remaining := family.end(process)):
-                    left(remaining)
+                # A second signal must not leave the tree alive: the end takes seconds at most.
+                with held_back():
+                    if process.returncode is None and (remaining := family.end(process)):
+                        left(remaining)
+                    if found is not None:
+                        forget_waiting()
     return EXIT_HUNG
 
 

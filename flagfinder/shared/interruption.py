@@ -8,6 +8,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
@@ -42,9 +44,7 @@ def held_back() -> Iterator[Callable[[], None]]:
 
     So what takes long to begin is there as a whole, or not at all.
     """
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
     def let_in() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -53,3 +53,9 @@ def held_back() -> Iterator[Callable[[], None]]:
         yield let_in
     finally:
         let_in()
+
+
+def forget_waiting() -> None:
+    """Takes back the signals that wait within ``held_back``: what they ask for is done."""
+    while signal.sigtimedwait(_ENDING, 0) is not None:
+        pass

@@ -27,20 +27,32 @@ pub fn create_private(path: &Path) -> Result<File> {
             Ok(file)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            options.truncate(true).custom_flags(libc::O_NOFOLLOW);
+            options.custom_flags(libc::O_NOFOLLOW);
             let file = match options.open(path) {
                 Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
                     return through_link(path)
                 }
                 other => other?,
             };
-            if file.metadata()?.is_file() {
+            let known = file.metadata()?;
+            if known.is_file() {
+                if !is_ours(known.uid()) {
+                    let text = "it belongs to another user, who could read it: remove it first";
+                    return Err(Error::new(ErrorKind::PermissionDenied, text));
+                }
+                file.set_len(0)?;
                 let _ = file.set_permissions(Permissions::from_mode(OWNER_ONLY));
             }
             Ok(file)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Is it this user, or the one who called sudo?
+fn is_ours(uid: u32) -> bool {
+    // SAFETY: no arguments, cannot fail.
+    uid == unsafe { libc::geteuid() } || caller_of_sudo().is_some_and(|(caller, _)| caller == uid)
 }
 
 /// What a link leads to, if that is a device or what we write to anyway.

@@ -21,6 +21,8 @@ const CALL_BYTES: u64 = 2;
 const LOWEST: u64 = 0x1_0000;
 /// The end of what a process may map.
 const TOP: u64 = 0x7fff_ffff_f000;
+/// A call takes a step or two; more are no steps of it.
+const MOST_STEPS: u32 = 16;
 
 /// See the module. Dropping it ends the process.
 pub struct Child {
@@ -123,6 +125,12 @@ impl Child {
         Ok(())
     }
 
+    /// Does the page from which calls are made lie there?
+    pub fn is_home_within(&self, start: u64, end: u64) -> bool {
+        let page = self.home & !(PAGE - 1);
+        start < page + PAGE && page < end
+    }
+
     /// Makes a system call in the process, from our page; registers are as before afterwards.
     ///
     /// # Errors
@@ -141,9 +149,11 @@ impl Child {
         registers.r8 = argument(4);
         registers.r9 = argument(5);
         self.set_registers(&registers)?;
+        let mut steps = 0;
         let after = loop {
             request(libc::PTRACE_SINGLESTEP, self.pid, 0, 0)?;
-            if self.wait()? == Stop::Gone {
+            steps += 1;
+            if self.wait()? == Stop::Gone || steps > MOST_STEPS {
                 return Err(Error::from_raw_os_error(libc::ESRCH));
             }
             let now = self.registers()?;

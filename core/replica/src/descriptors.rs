@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::path::PathBuf;
 
 use flagfinder_files::Kind;
@@ -20,6 +21,20 @@ use flagfinder_linux::proc::{self, Stat};
 
 /// The character device that is always at its end (/dev/null).
 const NULL_DEVICE: u64 = 1 << 8 | 3;
+
+/// What has no path, and may be asked: how its link begins.
+const HARMLESS: [&str; 8] = [
+    "pipe:",
+    "socket:",
+    "anon_inode:[eventfd",
+    "anon_inode:[timerfd]",
+    "anon_inode:[signalfd]",
+    "anon_inode:[pidfd]",
+    "anon_inode:inotify",
+    "anon_inode:[userfaultfd]",
+];
+/// So deep epoll descriptors within each other are looked into.
+const NESTED: u32 = 4;
 
 /// Bytes of the kernel's `struct termios`.
 const TERMINAL: usize = 36;
@@ -75,6 +90,8 @@ impl Descriptors {
             if holds_names && kind != Kind::Local {
                 return Err(unsafe_to_have());
             }
+        } else if !self.is_harmless(descriptor, &link, NESTED) {
+            return Err(unsafe_to_have());
         }
         let duplicate = self.duplicated(descriptor)?;
         let own = format!("/proc/self/fd/{}", duplicate.as_raw_fd());
@@ -84,6 +101,32 @@ impl Descriptors {
             return Err(unsafe_to_have());
         }
         Ok(duplicate)
+    }
+
+    /// Does asking such a descriptor change nothing? To poll a performance event takes its wake-up,
+    /// and to poll an epoll descriptor asks all that is in it.
+    fn is_harmless(&self, descriptor: i32, link: &Path, nested: u32) -> bool {
+        let text = link.to_string_lossy();
+        if text == "anon_inode:[eventpoll]" {
+            let Ok(all) = self.watched(descriptor) else {
+                return false;
+            };
+            return nested > 0
+                && all.iter().all(|watch| {
+                    let place = self.place(watch.descriptor);
+                    match std::fs::read_link(&place) {
+                        // Once its number is given to another file, nobody knows what is asked.
+                        Err(_) => false,
+                        Ok(link) if link.has_root() => {
+                            flagfinder_files::kind_of(&place).is_ok_and(|(_, facts)| {
+                                facts.is(libc::S_IFIFO) || facts.is(libc::S_IFCHR)
+                            })
+                        }
+                        Ok(link) => self.is_harmless(watch.descriptor, &link, nested - 1),
+                    }
+                });
+        }
+        HARMLESS.iter().any(|begins| text.starts_with(begins))
     }
 
     fn duplicated(&self, descriptor: i32) -> Result<OwnedFd> {
@@ -189,6 +232,9 @@ impl Descriptors {
                 _ => Ok(Read::Unknown),
             };
         }
+        if kind.file_type().is_socket() && !may_be_peeked(&duplicate)? {
+            return Ok(Read::Unknown);
+        }
         if kind.file_type().is_socket() {
             // SAFETY: the buffer is ours; a peek takes nothing.
             let got = unsafe {
@@ -292,6 +338,26 @@ impl Descriptors {
     pub fn lives(&self, pid: i32) -> Option<bool> {
         Stat::of(pid as u32).map(|_| proc::lives(pid as u32))
     }
+}
+
+/// A peek fetches a pending error, which the program then never gets, and moves a place that the
+/// program has set for peeks. Of other families little is known.
+fn may_be_peeked(socket: &OwnedFd) -> Result<bool> {
+    let option = |name: i32| {
+        let mut value = 0i32;
+        let mut size = size_of::<i32>() as libc::socklen_t;
+        let to = (&raw mut value).cast();
+        // SAFETY: the kernel writes an int.
+        let got =
+            unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, to, &mut size) };
+        (got == 0).then_some(value)
+    };
+    let is_known = matches!(
+        option(libc::SO_DOMAIN),
+        Some(libc::AF_UNIX | libc::AF_INET | libc::AF_INET6)
+    );
+    let has_place = option(libc::SO_PEEK_OFF).is_some_and(|place| place >= 0);
+    Ok(is_known && !has_place && poll(socket, libc::POLLIN)? & libc::POLLERR == 0)
 }
 
 fn empty(descriptor: &OwnedFd) -> Result<Read> {

@@ -315,8 +315,18 @@ impl<'a> Replica<'a> {
         Ok(())
     }
 
+    /// Fails where the stretch holds the page from which we make calls in the copy: what the program
+    /// would put there would be executed in its place.
+    fn spare_home(&self, start: u64, end: u64) -> Result<()> {
+        match self.child.is_home_within(start, end) {
+            true => Err(std::io::Error::from_raw_os_error(libc::EFAULT)),
+            false => Ok(()),
+        }
+    }
+
     /// Takes a stretch out of the address space.
     pub(crate) fn unmap(&mut self, start: u64, end: u64) -> Result<()> {
+        self.spare_home(start, end)?;
         self.forget_pages();
         let inside = |page: &u64| (start..end).contains(page);
         let pages: Vec<u64> = self.mapped.keys().copied().filter(inside).collect();
@@ -351,6 +361,7 @@ impl<'a> Replica<'a> {
 
     /// Changes what may be done with a stretch; `false`: part of it is not there.
     pub(crate) fn protect(&mut self, start: u64, end: u64, protection: i32) -> Result<bool> {
+        self.spare_home(start, end)?;
         self.forget_pages();
         let parts = std::mem::take(&mut self.regions);
         let mut covered = 0;
