@@ -82,7 +82,10 @@ impl Descriptors {
     pub fn duplicate(&self, descriptor: i32) -> Result<OwnedFd> {
         let unsafe_to_have = || Error::from(ErrorKind::Unsupported);
         let place = self.place(descriptor);
-        let link = std::fs::read_link(&place).unwrap_or_default();
+        let link = std::fs::read_link(&place).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::from_raw_os_error(libc::EBADF),
+            _ => error,
+        })?;
         // Pipes, sockets and their like have no path.
         if link.has_root() {
             let (kind, facts) = flagfinder_files::kind_of(&place)?;
@@ -499,6 +502,31 @@ mod tests {
                 "{path}"
             );
         }
+    }
+
+    #[test]
+    fn an_error_that_waits_in_a_socket_stays_there() {
+        use std::net::UdpSocket;
+        let unused = UdpSocket::bind("127.0.0.1:0").and_then(|one| one.local_addr());
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket
+            .connect(unused.expect("an address"))
+            .expect("connected");
+        socket.set_nonblocking(true).expect("set");
+        socket.send(b"x").expect("sent");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let has_error = || {
+            own()
+                .ready(socket.as_raw_fd(), libc::POLLIN)
+                .expect("asked")
+        };
+        while has_error() & libc::POLLERR == 0 && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let read = own().read(socket.as_raw_fd(), 8, 0).expect("asked");
+        assert_eq!(read, Read::Unknown);
+        let error = socket.recv(&mut [0; 8]).expect_err("it is still there");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]
