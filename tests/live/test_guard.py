@@ -57,6 +57,32 @@ def test_the_command_sees_the_environment_that_was_given(tmp_path: Path) -> None
     assert dict(line.split("=", 1) for line in ran.stdout.splitlines()) == given
 
 
+def test_a_second_signal_does_not_leave_the_command_alive() -> None:
+    mark = f"guarded-twice-{os.getpid()}"
+    deaf = "trap '' TERM; sleep 1000; sleep 1000; :"
+    command = [*FLAGFINDER, "guard", "--after", "60", "--", "sh", "-c", deaf, mark]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as guard:
+        wait_until(guard, lambda: len(left_over(mark)) > 1)
+        guard.send_signal(signal.SIGTERM)
+        time.sleep(0.7)
+        guard.send_signal(signal.SIGINT)
+        assert guard.wait(timeout=30) == 130
+    assert not left_over(mark)
+
+
+def test_a_signal_while_a_hung_command_is_ended_changes_nothing() -> None:
+    mark = f"guarded-hung-{os.getpid()}"
+    deaf = "trap '' TERM; sleep 1000; sleep 1000; :"
+    command = [*FLAGFINDER, "guard", "--after", "1", "--", "sh", "-c", deaf, mark]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
+        assert guard.stderr is not None
+        assert b"hangs" in guard.stderr.readline()
+        time.sleep(1)  # it ends the tree, which takes two seconds
+        guard.send_signal(signal.SIGTERM)
+        assert guard.wait(timeout=30) == 124
+    assert not left_over(mark)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_guard_ends_the_command(number: signal.Signals) -> None:
     mark = f"guarded-{os.getpid()}-{number}"

@@ -151,6 +151,20 @@ mod tests {
     }
 
     #[test]
+    fn another_user_s_file_is_refused_and_stays_as_it_is() {
+        let folder = folder("foreign");
+        let file = folder.join("file");
+        std::fs::write(&file, "theirs").unwrap();
+        if std::os::unix::fs::chown(&file, Some(65534), None).is_err() {
+            return; // only root may give files away, and only root could meet this
+        }
+        let refused = create_private(&file).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn created_files_are_their_owner_s_only() {
         let folder = folder("private");
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
