@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Files that processes name, and files that are their owner's only.
 
-use std::io::{Error, Read};
+use std::io::{Error, ErrorKind, Read};
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +59,18 @@ pub fn open_named(py: Python<'_>, path: PathBuf) -> PyResult<i32> {
         .map_err(|error| as_python(&error, &path))
 }
 
+/// What to say if the file system of a path does not answer.
+#[pyfunction]
+pub fn silence_of(py: Python<'_>, path: PathBuf) -> Option<String> {
+    py.detach(|| {
+        let asked = flagfinder_files::facts_of(&path).map(|_| ());
+        // What the kernel remembers of a file does not need its server.
+        let asked = asked.and_then(|()| flagfinder_files::open_named(&path).map(|_| ()));
+        let error = asked.err()?;
+        (error.kind() == ErrorKind::TimedOut).then(|| error.to_string())
+    })
+}
+
 /// Processes of ours that open files, those that a silent file system holds among them.
 #[pyfunction]
 pub fn file_openers() -> Vec<u32> {
@@ -78,8 +90,8 @@ fn as_python(error: &Error, path: &Path) -> PyErr {
     let text = error.to_string();
     let reason = text.split(" (os error").next().unwrap_or_default();
     let number = error.raw_os_error().or(match error.kind() {
-        std::io::ErrorKind::TimedOut => Some(libc::ETIMEDOUT),
-        std::io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+        ErrorKind::TimedOut => Some(libc::ETIMEDOUT),
+        ErrorKind::PermissionDenied => Some(libc::EACCES),
         _ => None,
     });
     PyOSError::new_err((number, reason.to_owned(), path.to_owned()))

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.cli.common import SECONDS, VERBS, Subparsers, add_timeout, add_verb
@@ -24,7 +26,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import FlagfinderError, UsageError
-from flagfinder.shared.private_file import create_private, write_private
+from flagfinder.shared.private_file import write_private
 from flagfinder.shared.visible import quote_command, visible
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             terminal.warning(warning.replace("##[", "## [") if _on_github() else warning)
         if output is not None:
             try:
-                _write(output, hang, command)
+                _write_apart(output, lambda: _write(output, hang, command), options.timeout)
                 terminal.message(f"wrote {output}/why.txt, why.json, why.html")
             except OSError as error:  # the story still goes to the screen
                 terminal.warning(f"{output} can't be written: {error.strerror}")
@@ -112,9 +114,12 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             terminal.warning(str(one))
         if output is not None and hangs:
             with contextlib.suppress(OSError):  # said above
-                _write_text(output, _all_text(hangs[0], command, remaining))
+                text = _all_text(hangs[0], command, remaining)
+                _write_apart(output, lambda: _write_text(output, text), options.timeout)
 
-    junit = _Junit(options.junit, command) if options.junit is not None else None
+    junit = (
+        _Junit(options.junit, command, options.timeout) if options.junit is not None else None
+    )
     try:
         status = guard(
             options.command,
@@ -129,7 +134,10 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             junit.failed(error)
         raise
     if junit is not None:
-        junit.ended(status, hangs, not_ended)
+        try:
+            junit.ended(status, hangs, not_ended)
+        except OSError as error:  # the command's status is told all the same
+            terminal.warning(f"{options.junit} can't be written: {error.strerror}")
     if options.json:
         fields: GuardFields = {
             "schema": "flagfinder.guard/1",
@@ -158,8 +166,9 @@ class _Junit:
     the command has ended.
     """
 
-    def __init__(self, path: Path, command: str) -> None:
-        self._file: BinaryIO = create_private(path)
+    def __init__(self, path: Path, command: str, limit: float) -> None:
+        self._path = path
+        self._limit = limit
         self._command = command
         self._begin = time.monotonic()
         self._tell(("error", "ended", "flagfinder was ended before the command", ""))
@@ -187,10 +196,8 @@ class _Junit:
             self._tell(None)
 
     def _tell(self, problem: Problem | None) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(junit_xml(self._command, time.monotonic() - self._begin, problem))
-        self._file.flush()
+        content = junit_xml(self._command, time.monotonic() - self._begin, problem)
+        _write_apart(self._path, lambda: write_private(self._path, content), self._limit)
 
 
 def _write_cores(folder: Path, hang: Hang, limit: float, terminal: Terminal) -> None:
@@ -203,7 +210,9 @@ def _write_cores(folder: Path, hang: Hang, limit: float, terminal: Terminal) -> 
         except FlagfinderError as error:
             terminal.warning(f"no core file of process {pid}: {error.found}")
             if isinstance(error, LeftBehind):
-                path.unlink(missing_ok=True)  # a part would be taken for the whole
+                # A part would be taken for the whole.
+                with contextlib.suppress(OSError):
+                    _write_apart(path, partial(path.unlink, missing_ok=True), limit)
             continue
         written.append(path.name)
         for note in notes:
@@ -224,6 +233,17 @@ def _all_text(hang: Hang, command: str, left: Sequence[LeftProcess] = ()) -> str
         *(why_text(report) for report in hang.reports),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _write_apart(path: Path, write: Callable[[], None], limit: float) -> None:
+    """Writes in a process of its own: a file system that does not answer holds whoever writes, and
+    whoever has a file of it open when he ends. Raises OSError, also for such a file system.
+    """
+    try:
+        ask_apart(lambda _: write(), limit)
+    except LeftBehind as left:
+        text = _core.silence_of(os.fspath(path)) or left.found
+        raise TimeoutError(errno.ETIMEDOUT, text, os.fspath(path)) from None
 
 
 def _write(folder: Path, hang: Hang, command: str) -> None:

@@ -9,13 +9,14 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.live import apart
-from flagfinder.live.tree import NOT_OURS, LeftProcess, descendants
+from flagfinder.live.tree import NOT_OURS, LeftProcess, descendants, stats
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _MERCY = 2.0  # s between SIGTERM and SIGKILL
 _ENDS = 10.0  # s that a process may take to end then
 _STUCK = 1.5  # s of that for one which is in an uninterruptible call
@@ -27,8 +28,12 @@ class Family:
 
     def __init__(self) -> None:
         # Processes whose parents end are ours then, and are found.
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._was_reaper = ctypes.c_int()
+        self._libc = ctypes.CDLL(None)
+        self._libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(self._was_reaper), 0, 0, 0)
+        self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._pid = os.getpid()
+        self._ended_before = set(_ended_children())
         self._before = set(descendants(self._pid))
 
     def living(self) -> list[int]:
@@ -37,6 +42,15 @@ class Family:
         """
         others = self._before | apart.asking() | set(_core.file_openers())
         return [pid for pid in descendants(self._pid) if pid not in others]
+
+    def leave(self) -> None:
+        """No more is to be found. What has ended leaves nothing behind in a process that goes on,
+        and what ends from now on is not ours.
+        """
+        self._libc.prctl(_PR_SET_CHILD_SUBREAPER, self._was_reaper.value, 0, 0, 0)
+        for pid in set(_ended_children()) - self._ended_before:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
     def end(self, process: subprocess.Popen[bytes]) -> list[LeftProcess]:
         """Ends the process, all that it started, and what that starts meanwhile. Returns those that
@@ -62,9 +76,6 @@ class Family:
                     except PermissionError:
                         refused.add(pid)
             time.sleep(0.02)
-        for pid in asked - refused - {*left, process.pid}:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # one whose parent ended before it
         # The command's own process may be one of those that are left.
         process.poll()
         living = self.living()
@@ -73,6 +84,13 @@ class Family:
             for pid in living
             if pid in refused or pid in left
         ]
+
+
+def _ended_children() -> Iterator[int]:
+    """Children of this process that have ended, and that nobody has waited for."""
+    for pid, parent, state in stats():
+        if parent == os.getpid() and state == "Z":
+            yield pid
 
 
 def _stuck(pids: list[int]) -> bool:

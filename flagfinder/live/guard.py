@@ -7,11 +7,15 @@ then. Until the command hangs nothing is done but waiting.
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from errno import ENOENT
+from typing import NoReturn, cast
 
+from flagfinder import _core
 from flagfinder.live.apart import LeftBehind, ask_apart
 from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
 from flagfinder.live.family import Family
@@ -60,7 +64,8 @@ def guard(
     family = Family()
     # A signal that comes while the command is started waits until its end is taken care of.
     with held_back() as let_in:
-        process = _started(command, let_in)
+        beginning = _Beginning.of(command, let_in)
+        process = beginning.process
         found: Asked | None = None
         with interruptible():
             try:
@@ -68,7 +73,9 @@ def guard(
                 because = wait(process, after, idle)
                 if because is None:
                     status = process.wait()
+                    beginning.check()
                     return 128 - status if status < 0 else status
+                because += beginning.missing()
                 # The command's own process is asked first, and also if it is one that waits to be
                 # reaped.
                 pids = tuple(dict.fromkeys((process.pid, *family.living())))
@@ -79,6 +86,8 @@ def guard(
                 with held_back():
                     if process.returncode is None and (remaining := family.end(process)):
                         left(remaining)
+                    beginning.close()
+                    family.leave()
                     if found is not None:
                         forget_waiting()
     return EXIT_HUNG
@@ -100,19 +109,83 @@ def _ask(pids: Sequence[int], timeout: float) -> Asked:
         return asked(answers.values(), [told])
 
 
-def _started(command: Sequence[str], let_in: Callable[[], None]) -> subprocess.Popen[bytes]:
-    entries = (entry.partition(b"=") for entry in target_environment())
-    given = {name: value for name, equals, value in entries if equals}
-    try:
-        # This process has one thread, so that what runs between fork and exec can't block.
-        return subprocess.Popen(command, env=given, preexec_fn=let_in)  # noqa: PLW1509
-    except OSError as error:
-        failure = UsageError(
-            "The command can't be started",
-            f"{error.filename}: {error.strerror}",
-            "Write a program, not a line of a shell: sh -c '..' runs one.",
-        )
-        failure.exit_code = (
-            EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_CANNOT_START
-        )
-        raise failure from None
+@dataclass(frozen=True)
+class _Beginning:
+    """The command's process, which may wait for ever for the file of its program: a file system
+    that does not answer holds the process that asks it, so this one does not wait for the program.
+
+    ``failure`` is a pipe that brings the number of the error with which the program could not
+    begin, and ends once it has.
+    """
+
+    process: subprocess.Popen[bytes]
+    failure: int
+    name: str
+    candidates: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, command: Sequence[str], let_in: Callable[[], None]) -> _Beginning:
+        entries = (entry.partition(b"=") for entry in target_environment())
+        given = {name: value for name, equals, value in entries if equals}
+        name = os.fsencode(command[0])
+        folders = [] if b"/" in name else map(os.fsencode, os.get_exec_path(given))
+        candidates = tuple(os.path.join(folder, name) for folder in folders) or (name,)  # noqa: PTH118  bytes
+        failure, told = os.pipe()
+
+        def begin() -> NoReturn:
+            let_in()
+            # Popen waits for the end of a pipe of its own.
+            os.closerange(3, told)
+            os.closerange(told + 1, os.sysconf("SC_OPEN_MAX"))
+            os.write(told, b"%d" % _replaced(candidates, command, given))
+            os._exit(EXIT_NOT_FOUND)
+
+        try:
+            # This process has one thread, so that what runs between fork and exec can't block.
+            process = subprocess.Popen(command, preexec_fn=begin)  # noqa: PLW1509
+        except BaseException:
+            os.close(failure)
+            raise
+        finally:
+            os.close(told)
+        return cls(process, failure, command[0], candidates)
+
+    def check(self) -> None:
+        """Raises UsageError if the program could not begin. To be called when its process has
+        ended.
+        """
+        if number := os.read(self.failure, 16):
+            error = int(number)
+            failure = UsageError(
+                "The command can't be started",
+                f"{self.name}: {os.strerror(error)}",
+                "Write a program, not a line of a shell: sh -c '..' runs one.",
+            )
+            failure.exit_code = EXIT_NOT_FOUND if error == ENOENT else EXIT_CANNOT_START
+            raise failure
+
+    def missing(self) -> str:
+        """Says why the program has not begun; empty: it has."""
+        if select.select([self.failure], [], [], 0)[0]:
+            return ""
+        silent = (_core.silence_of(os.fsdecode(path)) for path in self.candidates)
+        why = next((one for one in silent if one is not None), "its file is still awaited")
+        return f", and its program did not begin: {why}"
+
+    def close(self) -> None:
+        os.close(self.failure)
+
+
+def _replaced(
+    candidates: Sequence[bytes], command: Sequence[str], environment: Mapping[bytes, bytes]
+) -> int:
+    """Becomes the first of the files that is a program; else the number of the error."""
+    found = ENOENT
+    for path in candidates:
+        try:
+            os.execve(path, command, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            found = error.errno or found if found == ENOENT else found
+    return found

@@ -197,14 +197,21 @@ def _send(pids: Iterable[int], number: signal.Signals) -> list[int]:
     return refused
 
 
-def _parents() -> Iterator[tuple[int, int]]:
+def stats() -> Iterator[tuple[int, int, str]]:
+    """Each process with its parent and the state of its first thread."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
                 stat = text.rpartition(")")[2].split()
-                if stat[0] not in "ZX" or _others_live(entry):
-                    yield int(entry.name), int(stat[1])
+                yield int(entry.name), int(stat[1]), stat[0]
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for pid, parent, state in stats():
+        with contextlib.suppress(OSError):
+            if state not in "ZX" or _others_live(Path(f"/proc/{pid}")):
+                yield pid, parent
 
 
 def _others_live(process: Path) -> bool:

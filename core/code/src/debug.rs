@@ -9,10 +9,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use gimli::{
     AttributeValue, DebugInfoOffset, EndianArcSlice, LittleEndian, Operation, Reader, UnitOffset,
 };
-use object::Object;
+use object::{Object, ObjectSection};
+use memmap2::Mmap;
 use rustc_hash::FxHashMap;
 
+use crate::budget::{share, Share};
 use crate::file_bytes::unpacked;
+use crate::shared_image::forget_unused;
 
 pub(crate) type Slice = EndianArcSlice<LittleEndian>;
 pub(crate) type Dwarf = gimli::Dwarf<Slice>;
@@ -41,11 +44,20 @@ pub(crate) struct Variable {
 pub(crate) type Functions = Arc<Vec<(Range<u64>, UnitOffset)>>;
 
 pub(crate) struct Debug {
+    _memory: Share,
     dwarf: Arc<Dwarf>,
     lines: Mutex<addr2line::Context<Slice>>,
     variables: OnceLock<Variables>,
     units: Mutex<FxHashMap<(DebugInfoOffset, bool), Arc<Unit>>>,
     pub(crate) functions: Mutex<FxHashMap<DebugInfoOffset, Functions>>,
+}
+
+/// Why a file has no debug information for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    Unusable,
+    /// With what was read before, so many bytes are more than is kept in memory.
+    TooLarge(u64),
 }
 
 #[derive(Default)]
@@ -61,6 +73,18 @@ impl std::fmt::Debug for Debug {
     }
 }
 
+/// Bytes of what [`sections`] reads.
+fn size(file: &object::File<'_>) -> u64 {
+    let mut sizes = 0u64;
+    let _ = gimli::DwarfSections::load(|id| -> gimli::Result<()> {
+        let section = file.section_by_name(id.name());
+        let packed = section.and_then(|section| section.compressed_data().ok());
+        sizes = sizes.saturating_add(packed.map_or(0, |data| data.uncompressed_size));
+        Ok(())
+    });
+    sizes
+}
+
 fn sections(file: &object::File<'_>) -> gimli::Result<gimli::DwarfSections<Slice>> {
     gimli::DwarfSections::load(|id| {
         let data = file
@@ -72,18 +96,18 @@ fn sections(file: &object::File<'_>) -> gimli::Result<gimli::DwarfSections<Slice
 }
 
 /// Relative names are beside the file that names them.
-fn supplementary(file: &object::File<'_>, path: &Path) -> Option<gimli::DwarfSections<Slice>> {
+fn supplementary(file: &object::File<'_>, path: &Path) -> Option<Mmap> {
     let (name, build_id) = file.gnu_debugaltlink().ok()??;
     let named = PathBuf::from(String::from_utf8_lossy(name).into_owned());
     shared_by(&path.parent()?.join(named), build_id)
 }
 
 /// The name may lead anywhere: only a file with the right build-id is used.
-fn shared_by(path: &Path, build_id: &[u8]) -> Option<gimli::DwarfSections<Slice>> {
+fn shared_by(path: &Path, build_id: &[u8]) -> Option<Mmap> {
     let bytes = crate::file_bytes::map(path).ok()?;
     let file = object::File::parse(&bytes[..]).ok()?;
     let is_meant = file.build_id().ok().flatten() == Some(build_id);
-    is_meant.then(|| sections(&file).ok())?
+    is_meant.then_some(bytes)
 }
 
 /// `file.c:12`
@@ -97,17 +121,29 @@ fn told(place: &addr2line::Location<'_>) -> Option<String> {
 }
 
 impl Debug {
-    /// `None` when there is nothing usable.
-    pub fn load(bytes: &[u8], path: &Path) -> Option<Debug> {
-        let file = object::File::parse(bytes).ok()?;
-        let own = sections(&file).ok()?;
+    /// # Errors
+    /// There is nothing usable.
+    pub fn load(bytes: &[u8], path: &Path) -> Result<Debug, Unread> {
+        let unusable = |_| Unread::Unusable;
+        let file = object::File::parse(bytes).map_err(|_| Unread::Unusable)?;
+        let shared = supplementary(&file, path);
+        let shared = shared.as_ref();
+        let shared = shared.and_then(|bytes| object::File::parse(&bytes[..]).ok());
+        let needed = size(&file).saturating_add(shared.as_ref().map_or(0, size));
+        let memory = share(needed).or_else(|| {
+            forget_unused();
+            share(needed)
+        });
+        let memory = memory.ok_or(Unread::TooLarge(needed))?;
+        let own = sections(&file).map_err(unusable)?;
         let mut dwarf = own.borrow(Clone::clone);
-        if let Some(shared) = supplementary(&file, path) {
+        if let Some(shared) = shared.and_then(|file| sections(&file).ok()) {
             dwarf.set_sup(shared.borrow(Clone::clone));
         }
         let dwarf = Arc::new(dwarf);
-        let lines = addr2line::Context::from_arc_dwarf(Arc::clone(&dwarf)).ok()?;
-        Some(Debug {
+        let lines = addr2line::Context::from_arc_dwarf(Arc::clone(&dwarf)).map_err(unusable)?;
+        Ok(Debug {
+            _memory: memory,
             dwarf,
             lines: Mutex::new(lines),
             variables: OnceLock::new(),

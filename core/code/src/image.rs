@@ -12,7 +12,7 @@ use flagfinder_files::{facts_of, open_named};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection};
 
-use crate::debug::Debug;
+use crate::debug::{Debug, Unread};
 use crate::file_bytes::{map, unpacked};
 use crate::go::GoFunctions;
 use crate::input::ModuleInput;
@@ -69,7 +69,7 @@ pub(crate) struct Image {
     /// Why its file is not used, or not fully.
     pub note: Option<String>,
     pub debug_file: Option<PathBuf>,
-    debug: OnceLock<Option<Debug>>,
+    debug: OnceLock<Result<Debug, Unread>>,
     /// The module's own file, as far as it is believed.
     pub file: Option<PathBuf>,
     unwind: OnceLock<Option<Unwind>>,
@@ -273,10 +273,24 @@ impl Image {
     /// DWARF, parsed at first use.
     pub fn debug(&self) -> Option<&Debug> {
         let load = || {
-            let bytes = map(self.debug_file.as_ref()?).ok()?;
-            Debug::load(&bytes, self.debug_file.as_deref()?)
+            let file = self.debug_file.as_deref().ok_or(Unread::Unusable)?;
+            let bytes = map(file).map_err(|_| Unread::Unusable)?;
+            Debug::load(&bytes, file)
         };
-        self.debug.get_or_init(load).as_ref()
+        self.debug.get_or_init(load).as_ref().ok()
+    }
+
+    /// Says so if its debug information was wanted, and is too large.
+    pub fn without_debug(&self) -> Option<String> {
+        let Some(Err(Unread::TooLarge(bytes))) = self.debug.get() else {
+            return None;
+        };
+        let file = self.debug_file.as_deref()?.display();
+        Some(format!(
+            "the debug information of {file} was not read: with its {} MiB, that of all files \
+             would take too much memory; what is in it is told by symbols",
+            bytes >> 20
+        ))
     }
 
     /// Reads variables now, if that takes little.

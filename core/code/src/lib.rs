@@ -10,6 +10,7 @@ mod address_space;
 mod ahead;
 mod ahead_machine;
 mod block;
+mod budget;
 mod callers;
 mod codemap;
 mod data;

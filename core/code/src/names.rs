@@ -150,6 +150,13 @@ impl Names {
         notes.into_iter().cloned().collect()
     }
 
+    /// Of which files the debug information was wanted, and not read as it is too large.
+    pub fn without_debug(&self) -> Vec<String> {
+        let opened = self.images.iter().filter_map(OnceLock::get);
+        let files: BTreeSet<String> = opened.filter_map(|image| image.without_debug()).collect();
+        files.into_iter().collect()
+    }
+
     pub(crate) fn image(&self, index: usize) -> &Image {
         self.images[index].get_or_init(|| shared_image(&self.input.modules[index]))
     }

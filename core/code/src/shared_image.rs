@@ -101,6 +101,15 @@ pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
     image
 }
 
+/// What no process needs now gives back what it takes.
+pub(crate) fn forget_unused() {
+    let unused: Vec<Known> = all().map_or_else(Vec::new, |mut all| {
+        let is_unused = |known: &mut Known| Arc::strong_count(&known.image) == 1;
+        all.extract_if(.., is_unused).collect()
+    });
+    drop(unused);
+}
+
 /// The list; `None`: a fork of this process holds it for ever, and nothing is shared.
 fn all() -> Option<MutexGuard<'static, Vec<Known>>> {
     for _ in 0..ATTEMPTS {

@@ -14,7 +14,7 @@ use flagfinder_linux::mounts::{of_path, server, Mount, WAITS_FOR_SERVER_IN};
 use flagfinder_linux::proc::{self, Stat};
 
 use crate::message::{
-    bytes_of, from_bytes, receive, send, Reply, Request, BELIEVED_GROUPS, FORBIDDEN, GOES_ON, MOST,
+    bytes_of, from_bytes, receive, send, Reply, Request, BELIEVED_GROUPS, FORBIDDEN, GOES_ON, LEASED, MOST,
     NOT_REGULAR, OTHER_KIND, TOO_LARGE, UNCERTAIN,
 };
 use crate::opener::{serve, Room};
@@ -152,6 +152,10 @@ impl Question<'_> {
             FORBIDDEN => Error::new(
                 ErrorKind::PermissionDenied,
                 "the process that names it may not read it",
+            ),
+            LEASED => Error::new(
+                ErrorKind::ResourceBusy,
+                "another process has a lease on it, which it would lose",
             ),
             UNCERTAIN => Error::new(ErrorKind::Unsupported, "it may be another file to us"),
             number => Error::from_raw_os_error(-number as i32),

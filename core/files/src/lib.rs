@@ -8,6 +8,7 @@
 
 mod ask;
 mod file_system;
+mod lease;
 mod message;
 mod named;
 mod opener;

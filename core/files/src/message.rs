@@ -39,6 +39,7 @@ pub(crate) const OTHER_KIND: i64 = -5002;
 pub(crate) const TOO_LARGE: i64 = -5003;
 pub(crate) const FORBIDDEN: i64 = -5004;
 pub(crate) const UNCERTAIN: i64 = -5005;
+pub(crate) const LEASED: i64 = -5007;
 /// It goes on; the answer comes later.
 pub(crate) const GOES_ON: i64 = -5006;
 

@@ -9,9 +9,10 @@
 use std::mem::zeroed;
 
 use crate::file_system::{is_proc, Kind};
+use crate::lease::is_leased;
 use crate::message::{
     bytes_of, from_bytes, receive, send, Facts, Reply, Request, BELIEVED_GROUPS, CALL, FACTS,
-    FORBIDDEN, FOR_WRITING, GOES_ON, IN_ROOT, KEEP_CAPABILITIES, KIND, MOST_GROUPS, MOST_READ,
+    FORBIDDEN, FOR_WRITING, GOES_ON, IN_ROOT, KEEP_CAPABILITIES, KIND, LEASED, MOST_GROUPS, MOST_READ,
     NOT_REGULAR, NO_FOLLOW, OPEN, OTHER_KIND, OUTSIDE_PROC, READ, RESOLVE, TOO_LARGE, UNCERTAIN,
     WITH_RIGHTS,
 };
@@ -339,6 +340,9 @@ impl Work<'_> {
             // SAFETY: a text of ours that ends in a zero.
             let may = unsafe { libc::faccessat(libc::AT_FDCWD, link, libc::W_OK, how) } == 0;
             self.reply.facts.may_write = may.into();
+        }
+        if is_leased(&self.reply.facts, self.bytes) {
+            return Err(LEASED);
         }
         // SAFETY: the same text.
         let file = Handle(unsafe { libc::open(link, libc::O_RDONLY | libc::O_CLOEXEC) });

@@ -217,7 +217,7 @@ pub fn spin(
     }
     arrange(&mut report, choice.left_out());
     report.settle(deadline);
-    report.notes.extend(silent::notes(&names));
+    silent::note(&names, &mut report.notes);
     Ok(report)
 }
 

@@ -186,8 +186,9 @@ pub fn why(
     let inside = processes
         .get(pid)
         .and_then(|process| process.inside.as_ref());
-    let silent = inside.map(|inside| silent::notes(&inside.names));
-    report.notes.extend(silent.unwrap_or_default());
+    if let Some(inside) = inside {
+        silent::note(&inside.names, &mut report.notes);
+    }
     Ok(report)
 }
 
