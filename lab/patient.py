@@ -103,9 +103,24 @@ class Start:
     mark: str
 
 
+# Debian's packages of programs that often come from elsewhere.
+_PACKAGES = {
+    "cargo": "cargo-web",
+    "go": "golang-go",
+    "java": "default-jdk-headless",
+    "javac": "default-jdk-headless",
+    "jstat": "default-jdk-headless",
+    "mvn": "maven",
+    "node": "nodejs",
+    "npm": "npm",
+    "rustc": "rustc-web",
+}
+
+
 def missing(case: Case) -> list[str]:
-    """Packages and programs that the case lacks here."""
-    lacking = [name for name in case.needs.programs if shutil.which(name) is None]
+    """The packages that the case lacks here."""
+    programs = (*case.needs.programs, *(["npm"] if case.needs.npm else ()))
+    lacking = [_PACKAGES.get(name, name) for name in programs if shutil.which(name) is None]
     for name in case.needs.apt:
         package, _, version = name.partition("=")
         query = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Version}", package]
@@ -117,8 +132,7 @@ def missing(case: Case) -> list[str]:
 
 def install(cases: list[Case]) -> None:
     """Installs the packages of the cases (apt-get, as root) and makes their environments."""
-    apt = {name for case in cases for name in case.needs.apt if name in missing(case)}
-    if apt:
+    if apt := {name for case in cases for name in missing(case)}:
         if os.geteuid() != 0:
             raise CaseError(f"as root: apt-get install {' '.join(sorted(apt))}")
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
