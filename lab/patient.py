@@ -36,6 +36,10 @@ _SWITCHES = 8  # in that time: a thread that wakes again and again
 _FEEDER = 'sleep 1; for byte; do printf %s "$byte"; sleep 0.05; done; exec sleep "$0"'
 
 
+# Behind a command that starts the case: the case's own process says which it is.
+_SAYS_ITS_PID = ("sh", "-c", 'echo $$ > "$LAB_RUN/pid"; exec "$@"', "sh")
+
+
 class CaseError(Exception):
     """A case that could not be built or started, or whose truth is not what its recipe says."""
 
@@ -226,7 +230,7 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
         environment = environment_of(case, folder, mark)
         with standard_input(case.stdin, case.input) as stdin:
             process = subprocess.Popen(
-                [*before, *case.bad],
+                [*before, *(_SAYS_ITS_PID if before else ()), *case.bad],
                 cwd=case.work,
                 env=environment,
                 stdin=stdin,
@@ -297,7 +301,7 @@ def _awaited(
 ) -> Truth:
     """The truth once the case is ready: its program says so, or its script of the truth does."""
     deadline = time.monotonic() + case.seconds
-    truth = Truth()
+    truth, pid = Truth(), process.pid
     told = "it said nothing"
     while not truth.is_ready:
         if process.poll() is not None and not _members(environment["LAB_START"]):
@@ -310,10 +314,12 @@ def _awaited(
             raise CaseError(f"it ended with {process.returncode}: {said}")
         if time.monotonic() > deadline:
             raise CaseError(f"it is not ready after {case.seconds:g} s: {told}")
-        told = ask_for_truth(case, process.pid, environment, deadline) or told
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            pid = int((folder / "pid").read_text())
+        told = ask_for_truth(case, pid, environment, deadline) or told
         time.sleep(0.3 if case.truth else 0.05)
         with contextlib.suppress(FileNotFoundError):
-            truth = Truth(process.pid)
+            truth = Truth(pid)
             truth.read((folder / "truth").read_text(encoding="utf-8"))
     time.sleep(0.3)  # the thread that said it waits in a moment
     _check(case, truth, environment)
