@@ -64,6 +64,7 @@ check-python: $(STAMPS)/check
 test:
 	@$(MAKE) --no-print-directory -j2 $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/packages-lint
 	@$(MAKE) --no-print-directory test-static test-live-and-lint-rust
+	@$(MAKE) --no-print-directory lab-quick
 
 # Linters of Python need one CPU and nothing that cargo builds: they run beside it.
 test-static: $(STAMPS)/dev $(STAMPS)/packages-lint
