@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A goroutine reads commands from a pipe and publishes the newest version; main waits for version 3. In spin mode
-// the third command never arrives.
+// A goroutine reads commands from a pipe and publishes the newest version; main waits for version
+// 3. In spin mode the third command never arrives.
 package main
 
 import (

@@ -80,8 +80,8 @@ pub fn why_at_first(py: Python<'_>, pid: u32) -> PyResult<String> {
 }
 
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `time` and `hear` as in
-/// [`deadline`] and [`Hears`]; `by_program` is called with an id, from another thread: what does the
-/// program's own code tell of it, "known", "ends" or None?
+/// [`deadline`] and [`Hears`]; `by_program` is called with an id, from another thread: what does
+/// the program's own code tell of it, "known", "ends" or None?
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,

@@ -242,7 +242,8 @@ pub fn why_of_core(
     report.settle(&options.deadline);
     if let Some(fault) = fault(core.signal()) {
         report.notes.push(format!(
-            "{fault} ended the process: its threads did what they did just then, and may not have hung"
+            "{fault} ended the process: its threads did what they did just then, and may not have \
+             hung"
         ));
     }
     Ok(report)
