@@ -38,7 +38,8 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "spin" {
 		commands = 2
 	}
-	fmt.Fprintf(os.Stderr, "FLAG address=%#x size=%d\n", uintptr(unsafe.Pointer(&version)), unsafe.Sizeof(version))
+	fmt.Fprintf(os.Stderr, "FLAG address=%#x size=%d\n", uintptr(unsafe.Pointer(&version)),
+		unsafe.Sizeof(version))
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		os.Exit(1)
