@@ -79,6 +79,12 @@ pub fn why_at_first(py: Python<'_>, pid: u32) -> PyResult<String> {
     Ok(to_json(&wait(py, move || engine::why_at_first(pid))?))
 }
 
+/// What a thread does, in a few words, as the kernel tells it; None: it has ended.
+#[pyfunction]
+pub fn at_a_glance(py: Python<'_>, pid: u32, tid: u32) -> Option<String> {
+    py.detach(move || engine::at_a_glance(pid, tid))
+}
+
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `time` and `hear` as in
 /// [`deadline`] and [`Hears`]; `by_program` is called with an id, from another thread: what does
 /// the program's own code tell of it, "known", "ends" or None?
