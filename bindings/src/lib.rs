@@ -62,6 +62,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::keep_indexes_in, module)?)?;
     module.add_function(wrap_pyfunction!(live::why, module)?)?;
     module.add_function(wrap_pyfunction!(live::spin_at_first, module)?)?;
+    module.add_function(wrap_pyfunction!(live::at_a_glance, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_at_first, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_each, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_of_core, module)?)?;

@@ -13,6 +13,8 @@ mod named;
 mod opener;
 mod private;
 mod regular;
+#[cfg(test)]
+mod scratch;
 
 pub use ask::{end_openers, openers};
 pub use file_system::Kind;

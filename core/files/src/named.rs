@@ -3,8 +3,8 @@
 //!
 //! In: a path. `/proc/PID/root/..` and `/proc/PID/cwd/..` are the process's own: no link leads out
 //! of its root, and its user and groups must be allowed to read the file. Other paths are ours.
-//! Out: a file, or what stat(2) says of it. A file of another machine or of a server (FUSE) comes as
-//! a copy in memory, so that no read waits. Blind spots: access control lists, where we may not
+//! Out: a file, or what stat(2) says of it. A file of another machine or of a server (FUSE) comes
+//! as a copy in memory, so that no read waits. Blind spots: access control lists, where we may not
 //! take the process's rights; the rights of a user namespace's own root.
 
 use std::ffi::OsStr;

@@ -30,7 +30,7 @@ pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, Failure> {
     let input = NamesInput::from_live(pid)
         .map_err(|e| unable_by(format!("Process {pid} cannot be looked at"), &e))?;
     let mut modules = input.modules.iter();
-    let found = modules.find(|m| m.path == module || *m.identity.name == *module);
+    let found = modules.find(|m| m.is_called(module));
     found.map(|m| m.base.wrapping_add(offset)).ok_or_else(|| {
         unable(
             format!("The flag is not in process {pid}"),

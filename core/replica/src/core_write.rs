@@ -264,8 +264,8 @@ impl Process {
         Ok(())
     }
 
-    /// Of shared memory all pages, but those that the process does not have come from its file. What
-    /// is zero is left a hole, and so is what nobody can tell.
+    /// Of shared memory all pages, but those that the process does not have come from its file.
+    /// What is zero is left a hole, and so is what nobody can tell.
     fn untouched(&self, address: u64, block: &mut [u8], file: &mut File) -> std::io::Result<()> {
         let begin = file.stream_position()?;
         for (number, page) in block.chunks_mut(PAGE as usize).enumerate() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //! What a process's descriptors would answer, asked without changing anything.
 //!
-//! A duplicate of the descriptor (pidfd_getfd) is asked by `poll` with no wait, by reading a file of
-//! this machine at a place (which moves no position), by peeking at a socket. Nothing is taken out
-//! of a queue. Of a file that lies elsewhere there is no duplicate: its server would have to answer
-//! when it is closed. Of one that the kernel makes up neither: reading or polling it may take away
-//! what the process waits for.
+//! A duplicate of the descriptor (pidfd_getfd) is asked by `poll` with no wait, by reading a file
+//! of this machine at a place (which moves no position), by peeking at a socket. Nothing is taken
+//! out of a queue. Of a file that lies elsewhere there is no duplicate: its server would have to
+//! answer when it is closed. Of one that the kernel makes up neither: reading or polling it may
+//! take away what the process waits for.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};

@@ -123,8 +123,8 @@ fn parse_call(line: &str) -> Option<Call> {
 
 /// A timed call that a stop interrupted goes on as `restart_syscall`, with the registers that it
 /// had. The code in front of it still says which it was: `mov eax, number; syscall`. Of a call
-/// through the C library's `syscall()`, as Rust's waits are, it does not: the function of the kernel
-/// in which the thread sleeps does, or the registers of a wait for a word.
+/// through the C library's `syscall()`, as Rust's waits are, it does not: the function of the
+/// kernel in which the thread sleeps does, or the registers of a wait for a word.
 fn resumed(call: Call, sleeps_in: &str, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Call {
     if i64::from(call.number) != libc::SYS_restart_syscall {
         return call;

@@ -134,7 +134,9 @@ fn thread_block(names: &Names, module: usize, tid: u32) -> Result<u64> {
     names.thread_block(module, tid).ok_or_else(|| {
         let known = names.input().threads.iter().any(|thread| thread.tid == tid);
         let found = if known {
-            "its thread block was not found in memory, or it has not used the module's variables yet".to_owned()
+            "its thread block was not found in memory, or it has not used the module's variables \
+             yet"
+            .to_owned()
         } else {
             format!("the process has no thread {tid}")
         };
@@ -229,7 +231,8 @@ fn not_found(names: &Names, module: Option<&str>, symbol: &str) -> Failure {
     Failure::usage(
         format!("{place} has no variable {symbol}"),
         found,
-        "In a stripped image use --flag FILE#RANK (from diff or spin), --address 0x.. --size N, or --site MODULE+OFFSET.",
+        "In a stripped image use --flag FILE#RANK (from diff or spin), --address 0x.. --size N, or \
+         --site MODULE+OFFSET.",
         NOTHING_CHANGED,
     )
 }

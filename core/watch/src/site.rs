@@ -39,8 +39,8 @@ impl Site {
             Failure::usage(
                 format!("{}+{:#x} can't be hooked", request.module, request.offset),
                 found,
-                "Name the offset (ELF virtual address) of an instruction that reads or writes the flag: `code` of an event, \
-                 `readers` and `writers` of `flagfinder diff --json`.",
+                "Name the offset (ELF virtual address) of an instruction that reads or writes the \
+                 flag: `code` of an event, `readers` and `writers` of `flagfinder diff --json`.",
                 "Watching an address (--address) needs no instruction.",
             )
         };
