@@ -91,8 +91,8 @@ pub fn at_a_glance(py: Python<'_>, pid: u32, tid: u32) -> Option<String> {
 }
 
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `time` and `hear` as in
-/// [`deadline`] and [`report_of`]; `by_program` is called with an id, from another thread: what does
-/// the program's own code tell of it, "known", "ends" or None?
+/// [`deadline`] and [`report_of`]; `by_program` is called with an id, from another thread: what
+/// does the program's own code tell of it, "known", "ends" or None?
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
