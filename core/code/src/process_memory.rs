@@ -163,4 +163,67 @@ mod tests {
         assert_eq!(memory.word(0x10), None);
         assert_eq!(memory.word(u64::MAX - 2), None);
     }
+
+    /// Maps three pages, has them looked at, and takes them away.
+    fn with_mapping(flags: i32, file: i32, look: impl FnOnce(&ProcessMemory, u64)) {
+        let size = 3 * PAGE as usize;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, rights, flags, file, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        // SAFETY: within the mapping, which is private to this test.
+        unsafe { memory.cast::<u8>().add(PAGE as usize).write(7) };
+        let read = ProcessMemory::open(std::process::id()).expect("it lives");
+        look(&read, memory.expose_provenance() as u64);
+        // SAFETY: our own mapping, which nobody uses any more.
+        unsafe { libc::munmap(memory, size) };
+    }
+
+    #[test]
+    fn pages_that_nobody_touched_are_zero_and_are_not_made() {
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        for flags in [private, shared] {
+            with_mapping(flags, -1, |memory, start| {
+                let there = [(start + PAGE, start + 2 * PAGE)];
+                let end = start + 3 * PAGE;
+                if memory.there(start, end) != there {
+                    // Huge pages: all were made at once.
+                    return;
+                }
+                let mut bytes = vec![1; 3 * PAGE as usize];
+                match memory.read(start, &mut bytes) {
+                    // Only some users may open memory that is shared.
+                    0 if flags == shared => assert!(memory.withholds(start)),
+                    got => assert_eq!(got, bytes.len()),
+                }
+                assert_eq!(memory.number(start + PAGE, 1), Some(7));
+                assert_eq!(memory.there(start, end), there);
+                let pages = &mut [Box::new([1; 4096]), Box::new([1; 4096])];
+                let read = memory.read_there(std::process::id(), &[start, start + PAGE], pages);
+                assert_eq!(read, [false, true]);
+                assert_eq!(pages[1][0], 7);
+            });
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_file_that_the_process_lacks_is_read_from_the_file() {
+        use std::os::fd::AsRawFd;
+        let path = std::env::temp_dir().join(format!("ff-lacks-{}", std::process::id()));
+        std::fs::write(&path, [9; 2 * PAGE as usize + 100]).expect("written");
+        let file = File::open(&path).expect("opened");
+        with_mapping(libc::MAP_PRIVATE, file.as_raw_fd(), |memory, start| {
+            // SAFETY: our own mapping; a page that is given back is the file's again.
+            unsafe {
+                let third = without_provenance_mut((start + 2 * PAGE) as usize);
+                libc::madvise(third, PAGE as usize, libc::MADV_DONTNEED);
+            }
+            assert_eq!(memory.number(start + 2 * PAGE, 2), Some(0x0909));
+            assert_eq!(memory.number(start + 2 * PAGE + 99, 2), Some(9));
+            let there = memory.there(start + 2 * PAGE, start + 3 * PAGE);
+            assert_eq!(there, []);
+        });
+        std::fs::remove_file(&path).expect("removed");
+    }
 }
