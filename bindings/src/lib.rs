@@ -73,6 +73,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::try_word, module)?)?;
     module.add_function(wrap_pyfunction!(live::resolve, module)?)?;
     module.add_class::<memory::ProcessMemory>()?;
+    module.add_function(wrap_pyfunction!(memory::arguments_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::create_private, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_file_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_open_file_of, module)?)?;

@@ -9,6 +9,20 @@ use pyo3::types::PyBytes;
 /// Longer reads are cut.
 const MOST: usize = 1 << 24;
 
+/// As `/proc/PID/cmdline` has them, without waiting for pages that are missing.
+#[pyfunction]
+pub fn arguments_of(py: Python<'_>, pid: u32) -> PyResult<Bound<'_, PyBytes>> {
+    let found = flagfinder_linux::proc::arguments(pid).map_err(|error| as_python(&error))?;
+    Ok(PyBytes::new(py, &found))
+}
+
+fn as_python(error: &std::io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(number) => PyOSError::new_err((number, error.to_string())),
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
+
 /// Read so that nobody waits for a page, and the process gets none.
 #[pyclass(frozen, module = "flagfinder._core")]
 pub struct ProcessMemory(flagfinder_code::ProcessMemory);
@@ -18,12 +32,7 @@ impl ProcessMemory {
     #[new]
     fn new(pid: u32) -> PyResult<ProcessMemory> {
         let opened = flagfinder_code::ProcessMemory::open(pid);
-        opened
-            .map(ProcessMemory)
-            .map_err(|error| match error.raw_os_error() {
-                Some(number) => PyOSError::new_err((number, error.to_string())),
-                None => PyOSError::new_err(error.to_string()),
-            })
+        opened.map(ProcessMemory).map_err(|error| as_python(&error))
     }
 
     /// As many bytes as can be read from `address` on.

@@ -96,6 +96,16 @@ def test_a_core_says_which_pages_it_lacks(tmp_path: Path) -> None:
     assert "never" in looked.stdout, looked.stdout + looked.stderr
 
 
+def test_arguments_that_nobody_fills(tmp_path: Path) -> None:
+    """The kernel reads them in the process when /proc is asked for them."""
+    with _polling(tmp_path, "arguments", "x" * (4 << 12)) as (process, *_):
+        code = "_core.write_core(int(sys.argv[1]), sys.argv[2])"
+        _engine(code, process.pid, tmp_path / "core")
+        looked = flagfinder("why", process.pid, timeout=USUAL)
+        assert "never" in looked.stdout, looked.stdout + looked.stderr
+        _goes_on(process)
+
+
 def test_pages_that_are_missing_are_neither_read_nor_written(tmp_path: Path) -> None:
     with _polling(tmp_path, "stack") as (process, missing, there):
         code = (

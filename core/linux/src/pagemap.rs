@@ -81,6 +81,12 @@ impl Pagemap {
         Ok(found)
     }
 
+    /// Do all pages between these addresses exist?
+    pub fn are_all_there(&self, start: u64, end: u64) -> bool {
+        self.there(start, end)
+            .is_ok_and(|found| found == [(start, end)])
+    }
+
     /// Is the page of this address there, and may it be written without asking anybody?
     pub fn is_unprotected(&self, address: u64) -> bool {
         let mut entry = [0; 8];

@@ -146,7 +146,7 @@ fn noted(
         note(&mut noted, b"CORE", elf::NT_PRSTATUS, &status);
         if number == 0 {
             let program = fs::read_link(proc::path(pid, "exe")).unwrap_or_default();
-            let words = fs::read(proc::path(pid, "cmdline")).unwrap_or_default();
+            let words = proc::arguments(pid).unwrap_or_default();
             let info = layout::process(first, &program, &words);
             note(&mut noted, b"CORE", elf::NT_PRPSINFO, &info);
             let auxiliary = fs::read(proc::path(pid, "auxv"))?;
