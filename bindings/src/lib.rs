@@ -13,6 +13,7 @@ mod files;
 mod graph;
 mod live;
 mod machine;
+mod memory;
 mod process;
 mod recording;
 mod registers;
@@ -72,6 +73,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::poke, module)?)?;
     module.add_function(wrap_pyfunction!(live::try_word, module)?)?;
     module.add_function(wrap_pyfunction!(live::resolve, module)?)?;
+    module.add_class::<memory::ProcessMemory>()?;
+    module.add_function(wrap_pyfunction!(memory::arguments_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::create_private, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_file_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_open_file_of, module)?)?;

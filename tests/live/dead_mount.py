@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A FUSE file system whose server answers until SIGUSR1, and then reads requests only.
+"""A FUSE file system whose server answers until SIGUSR1, and then reads requests only; after
+SIGUSR2 it answers all but what a file holds.
 
 Run as a program: MOUNTPOINT FILE. The file is there as ``app``. It prints ``mounted`` once it is.
 What waits for an answer can't be ended then, until the server itself is: its end frees all.
@@ -38,6 +39,10 @@ class DeadMount:
     def dies(self) -> None:
         """From now on nothing is answered."""
         self._server.send_signal(signal.SIGUSR1)
+
+    def withholds(self) -> None:
+        """From now on no read is answered."""
+        self._server.send_signal(signal.SIGUSR2)
 
 
 @contextlib.contextmanager
@@ -84,9 +89,10 @@ def reply(operation: int, node: int, body: bytes, content: bytes) -> bytes | int
 
 
 def serve(point: str, content: bytes) -> None:
-    """Answers until SIGUSR1."""
-    is_dead = []
+    """Answers until SIGUSR1, but no read after SIGUSR2."""
+    is_dead, withholds = [], []
     signal.signal(signal.SIGUSR1, lambda *_: is_dead.append(True))
+    signal.signal(signal.SIGUSR2, lambda *_: withholds.append(True))
     channel = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={channel},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -96,7 +102,7 @@ def serve(point: str, content: bytes) -> None:
     while True:
         request = os.read(channel, 1 << 20)
         _, operation, unique, node = HEADER.unpack_from(request)
-        if is_dead or operation == FORGET:
+        if is_dead or operation == FORGET or (withholds and operation == READ):
             continue
         body = reply(operation, node, request[40:], content)
         error, answer = (-body, b"") if isinstance(body, int) else (0, body)

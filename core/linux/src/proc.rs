@@ -3,9 +3,11 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::io::Result;
+use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::str::{FromStr, SplitWhitespace};
+
+use crate::pagemap::Pagemap;
 
 /// A file of /proc that holds names. A name is bytes, and the kernel cuts that of a thread behind
 /// 15 of them, also within a letter: what is no UTF-8 becomes U+FFFD.
@@ -134,12 +136,38 @@ pub fn program(pid: u32) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// The arguments of a process, each with a zero behind it. They are memory of the process, and so
+/// they are read only where it has the pages: for others whoever asks may wait for ever.
+///
+/// # Errors
+/// The system's; `WouldBlock`: pages are missing.
+pub fn arguments(pid: u32) -> Result<Vec<u8>> {
+    /// The kernel takes 6 MiB of arguments and environment.
+    const MOST: u64 = 8 << 20;
+    let stat = Stat::of(pid).ok_or(ErrorKind::NotFound)?;
+    // Behind them lies the environment, into which a process may write its title. Whoever may not
+    // look at its memory is told 0, and can't ask for its pages either.
+    let ranges = [Stat::ARGUMENTS, Stat::ENVIRONMENT].map(|first| {
+        let place = |number| stat.field::<u64>(number).unwrap_or(0);
+        (place(first), place(first + 1))
+    });
+    if let Ok(pages) = Pagemap::open(pid) {
+        for (start, end) in ranges.into_iter().filter(|(start, end)| end > start) {
+            let there = end - start <= MOST && pages.are_all_there(start, end);
+            if !there {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+        }
+    }
+    fs::read(path(pid, "cmdline"))
+}
+
 /// What a process calls itself in place of its arguments, as `postgres: app db [local] idle` or
 /// `nginx: worker process`; by custom its name comes first, and a colon. `None`: it shows its
 /// arguments.
 pub fn title(pid: u32) -> Option<String> {
-    let arguments = text_of(pid, "cmdline").ok()?;
-    title_of(&arguments).map(str::to_owned)
+    let arguments = arguments(pid).ok()?;
+    title_of(&String::from_utf8_lossy(&arguments)).map(str::to_owned)
 }
 
 fn title_of(arguments: &str) -> Option<&str> {
@@ -166,6 +194,8 @@ impl Stat {
     pub const POLICY: usize = 41;
     /// Address of its arguments (`arg_start`).
     pub const ARGUMENTS: usize = 48;
+    /// Address of its environment (`env_start`).
+    pub const ENVIRONMENT: usize = 50;
 
     /// `None`: the process is gone.
     pub fn of(pid: u32) -> Option<Stat> {
@@ -250,6 +280,14 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_are_those_that_the_kernel_tells() {
+        let own = std::process::id();
+        let told = fs::read("/proc/self/cmdline").unwrap();
+        assert!(!told.is_empty());
+        assert_eq!(arguments(own).unwrap(), told);
+    }
 
     #[test]
     fn a_title_is_told_from_arguments() {

@@ -72,6 +72,13 @@ pub fn poke(pid: u32, start: u64, address: u64, size: usize, value: u64) -> Resu
         )
     };
     let before = memory.number(address, size).ok_or_else(unreadable)?;
+    if memory.may_hold_a_writer(address) {
+        return Err(unable(
+            "Nothing was written",
+            format!("The page at {address:#x} is one that a handler or a server is to fill"),
+            "Write from within the program: the write may have to wait for it",
+        ));
+    }
     let bytes = value.to_le_bytes();
     let local = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),

@@ -217,7 +217,7 @@ pub fn spin(
     }
     arrange(&mut report, choice.left_out());
     report.settle(deadline);
-    report.notes.extend(silent::notes(&names));
+    report.notes.extend(silent::notes(pid, &names));
     Ok(report)
 }
 

@@ -7,9 +7,9 @@
 
 use std::io::Error;
 use std::mem::zeroed;
-use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
+use flagfinder_code::ProcessMemory;
 use flagfinder_linux::proc::Status;
 use flagfinder_linux::ptrace::request;
 use flagfinder_linux::tracing::needs_own_mask;
@@ -31,6 +31,8 @@ const SLOW_LOOK: Duration = Duration::from_millis(2);
 /// A seized thread. Dropping it restores its signal mask and lets it go.
 pub struct Tracee {
     pub(crate) tid: i32,
+    /// Opened before it is held. `None`: it can't be read.
+    memory: Option<ProcessMemory>,
     /// Its own signal mask, while signals are held.
     pub(crate) mask: Option<u64>,
     /// The thread is stopped, so that requests work.
@@ -93,9 +95,12 @@ impl Tracee {
 
     fn halted(tid: i32, patience: Duration) -> Result<(Tracee, Stop)> {
         let options = (libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD) as usize;
+        // Whoever may trace it may read it; what refuses says why.
+        let memory = ProcessMemory::open(tid as u32).ok();
         seize(tid, options)?;
         let mut tracee = Tracee {
             tid,
+            memory,
             mask: None,
             stopped: false,
             steps: false,
@@ -380,19 +385,10 @@ impl Tracee {
             .map_err(|e| unable_by(format!("Registers of {}", self.tid), &e))
     }
 
-    /// Reads memory of the process; as many bytes as could be read.
+    /// Reads memory of the process; as many bytes as could be read without waiting for anybody.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let local = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: without_provenance_mut(address as usize),
-            iov_len: buffer.len(),
-        };
-        // SAFETY: the local vector is our buffer; the remote one is checked by the kernel.
-        let read = unsafe { libc::process_vm_readv(self.tid, &local, 1, &remote, 1, 0) };
-        usize::try_from(read).unwrap_or(0)
+        let memory = self.memory.as_ref();
+        memory.map_or(0, |memory| memory.read_held(address, buffer))
     }
 
     /// Takes the trap flag out of the flags that a stepped `pushf` put on the stack: popped

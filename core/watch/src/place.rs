@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! Finds what was asked for in this process: a word's address, size and name.
 
-use flagfinder_code::{DataName, Names, VariableAt};
+use flagfinder_code::{AddressSpace, DataName, Names, ProcessMemory, VariableAt};
 
 use crate::expression::Path;
-use crate::memory::Memory;
 use crate::request::WordRequest;
 use crate::{Failure, Result, NOTHING_CHANGED};
 
@@ -23,7 +22,7 @@ pub(crate) struct Place {
 impl Place {
     /// # Errors
     /// In four parts: what can't be found, or can't be watched as it stands.
-    pub fn find(request: &WordRequest, names: &Names, memory: &Memory) -> Result<Place> {
+    pub fn find(request: &WordRequest, names: &Names, memory: &ProcessMemory) -> Result<Place> {
         let (address, size) = match request {
             WordRequest::Address { address, size } => (*address, u64::from(*size)),
             WordRequest::Module {
@@ -66,7 +65,7 @@ impl Place {
         };
         let name = names.data(address);
         check(address, size, &name)?;
-        if memory.number(address, size as u32).is_none() {
+        if memory.number(address, size as usize).is_none() {
             return Err(cannot_watch(
                 &name,
                 format!("nothing is mapped at {address:#x}"),
@@ -239,7 +238,7 @@ fn not_found(names: &Names, module: Option<&str>, symbol: &str) -> Failure {
 
 fn expression(
     names: &Names,
-    memory: &Memory,
+    memory: &ProcessMemory,
     module: Option<&str>,
     text: &str,
     tid: Option<u32>,

@@ -181,7 +181,7 @@ pub fn why(
     let inside = processes
         .get(pid)
         .and_then(|process| process.inside.as_ref());
-    let silent = inside.map(|inside| silent::notes(&inside.names));
+    let silent = inside.map(|inside| silent::notes(pid, &inside.names));
     report.notes.extend(silent.unwrap_or_default());
     Ok(report)
 }
