@@ -32,6 +32,7 @@ impl ProcessMemory {
     /// When the process is gone or may not be looked at.
     pub fn open(pid: u32) -> Result<ProcessMemory> {
         let memory = File::open(path(pid, "mem"))?;
+        flagfinder_files::heard_of(pid);
         let silent = silent(pid);
         let pages = match silent.is_empty() {
             true => None,

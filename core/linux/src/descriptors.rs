@@ -18,7 +18,7 @@ pub enum Object {
     Pipe,
     /// Its protocol, as the kernel calls it: `TCP`, `UNIX-STREAM`.
     Socket(String),
-    /// eventfd, timerfd, signalfd, inotify.
+    /// What the kernel makes for a process, and tells what it knows: eventfd, timerfd, pidfd.
     Events,
     /// A terminal, or a device that makes or swallows bytes.
     Plain,
@@ -27,11 +27,13 @@ pub enum Object {
 }
 
 /// What has no path, how its link begins, and is one of [`Object::Events`].
-const EVENTS: [&[u8]; 4] = [
+const EVENTS: [&[u8]; 6] = [
     b"anon_inode:[eventfd",
     b"anon_inode:[timerfd]",
     b"anon_inode:[signalfd]",
+    b"anon_inode:[pidfd]",
     b"anon_inode:inotify",
+    b"anon_inode:[userfaultfd]",
 ];
 
 /// `None`: there is no such descriptor, or it may not be asked. Nothing is asked but the kernel.
