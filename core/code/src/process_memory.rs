@@ -37,6 +37,7 @@ impl ProcessMemory {
     /// # Errors
     /// When the process is gone or may not be looked at.
     pub fn open(pid: u32) -> Result<ProcessMemory> {
+        flagfinder_files::heard_of(pid);
         Ok(ProcessMemory {
             memory: File::open(path(pid, "mem"))?,
             pages: Pagemap::open(pid)?,

@@ -47,6 +47,14 @@ pub fn text_of(pid: u32, file: &str) -> Result<String> {
     text(path(pid, file))
 }
 
+/// A file of a thread's own, whatever its process.
+///
+/// # Errors
+/// When it is gone, or may not be asked.
+pub fn text_of_thread(tid: i32, file: &str) -> Result<String> {
+    text(format!("/proc/{tid}/{file}"))
+}
+
 /// Whether any thread of a process can still run. None can in one that has ended and whose exit
 /// status nobody has asked for yet.
 pub fn lives(pid: u32) -> bool {
@@ -112,6 +120,11 @@ pub fn link(pid: u32, fd: i32) -> Option<String> {
 /// What kind of file a descriptor is: `S_IFIFO` and so on. The file system is not asked, as one
 /// whose server hangs would hold us, too.
 pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
+    kind_and_device(pid, fd).map(|(kind, _)| kind)
+}
+
+/// The same, and of a device its number (major, minor).
+pub fn kind_and_device(pid: u32, fd: i32) -> Option<(u32, (u32, u32))> {
     let path = path(pid, &format!("fd/{fd}"));
     let path = CString::new(path.into_os_string().into_encoded_bytes()).ok()?;
     // SAFETY: a structure of plain numbers, which the kernel fills.
@@ -127,7 +140,8 @@ pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
             &mut told,
         )
     };
-    (done == 0).then_some(u32::from(told.stx_mode) & libc::S_IFMT)
+    let device = (told.stx_rdev_major, told.stx_rdev_minor);
+    (done == 0).then_some((u32::from(told.stx_mode) & libc::S_IFMT, device))
 }
 
 /// The path of its program.

@@ -77,6 +77,18 @@ pub(crate) fn does_not_stop(tid: i32, gone: bool) -> Failure {
     )
 }
 
+pub(crate) fn would_notice(tid: i32, call: Option<&str>) -> Failure {
+    let found = match call {
+        Some(call) => format!("It sleeps in {call}, which a stop may end early"),
+        None => "It sleeps in the kernel, and a stop may end that early".to_owned(),
+    };
+    unable(
+        format!("Thread {tid} is not stopped"),
+        found,
+        "Try again later, or choose another thread with --thread",
+    )
+}
+
 pub(crate) fn not_64_bit(tid: i32) -> Failure {
     unable(
         format!("Thread {tid} is not stepped"),

@@ -16,7 +16,7 @@ use flagfinder_linux::tracing::needs_own_mask;
 
 use crate::error::{self, unable_by, Result};
 use crate::let_go::Held;
-use crate::{helper, restart};
+use crate::{helper, restart, stoppable};
 
 /// The kernel's number for stops that are no signal: an interrupt, or a stopped process.
 const EVENT_STOP: i32 = 128;
@@ -41,6 +41,8 @@ pub struct Tracee {
     steps: bool,
     /// The step under way puts the flags on the stack, and the trap flag with them.
     pushes_flags: bool,
+    /// It stands at the beginning of a call.
+    begins_call: bool,
     /// The signal that it stopped for, to be delivered when it goes on; 0: none.
     signal: i32,
     /// It ended; nothing is left to let go.
@@ -69,8 +71,10 @@ impl Tracee {
     /// Seizes and stops the thread and changes nothing: should we be killed now, it runs on.
     ///
     /// # Errors
-    /// When the system refuses, or the thread does not stop within `patience`.
+    /// When the system refuses, the thread does not stop within `patience`, or its program would
+    /// notice (`stoppable.rs`).
     pub fn stop(tid: i32, patience: Duration) -> Result<Tracee> {
+        stoppable::wait(tid, patience)?;
         let (tracee, stop) = Tracee::halted(tid, patience)?;
         if stop == Stop::Frozen {
             return Err(error::frozen(tid));
@@ -79,7 +83,8 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// The same, of a stopped process too, and its registers at the stop: what call it is in.
+    /// The same, of a stopped process too, and its registers at the stop: what call it is in. Of a
+    /// program that is ended next, so that whatever call may be cut short.
     ///
     /// # Errors
     /// As [`Self::stop`].
@@ -105,6 +110,7 @@ impl Tracee {
             stopped: false,
             steps: false,
             pushes_flags: false,
+            begins_call: false,
             signal: 0,
             gone: false,
         };
@@ -185,7 +191,9 @@ impl Tracee {
     /// Lets the system call run that comes next. It is not stepped: a step ends it with a SIGTRAP
     /// under whatever mask the call sets.
     pub fn call(&mut self, number: u32, patience: Duration) -> Result<Stop> {
-        match needs_own_mask(number) {
+        // Where it may not be stopped within the call, it is let go there with what it has.
+        let arguments = restart::arguments(&self.registers()?);
+        match needs_own_mask(number) || stoppable::may_notice(self.tid, number, &arguments) {
             true => self.release_signals(),
             false => self.hold_signals(),
         }
@@ -224,7 +232,7 @@ impl Tracee {
     }
 
     /// Lets it go on until it begins or ends a system call. `false`: it did not within `patience`,
-    /// and stands where it was then.
+    /// or has begun one in which it might not be stopped, and stands where it was then.
     ///
     /// # Errors
     /// When it ends, executes another program, or somebody stops its process.
@@ -236,7 +244,13 @@ impl Tracee {
                 .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
             self.stopped = false;
             match self.wait(patience.saturating_sub(begin.elapsed())) {
-                Stop::Call => return Ok(true),
+                Stop::Call => {
+                    let now = self.registers()?;
+                    let (number, arguments) = (now.orig_rax as u32, restart::arguments(&now));
+                    self.begins_call = now.rax as i64 == -i64::from(libc::ENOSYS)
+                        && stoppable::may_notice(self.tid, number, &arguments);
+                    return Ok(!self.begins_call);
+                }
                 // The program's own: we do not step here.
                 Stop::Step => self.signal = libc::SIGTRAP,
                 Stop::Signal(_) => {}
@@ -356,7 +370,7 @@ impl Tracee {
     /// again.
     pub fn registers_before_call(&self) -> Result<libc::user_regs_struct> {
         let registers = self.registers()?;
-        if restart::is_pending(&registers) {
+        if self.begins_call || restart::is_pending(&registers) {
             return Ok(restart::before_call(&registers));
         }
         Ok(registers)
@@ -438,6 +452,10 @@ impl Drop for Tracee {
             return;
         }
         if !self.stopped {
+            // Our end lets it go as well.
+            if !self.steps && self.mask.is_none() && stoppable::would_notice(self.tid) {
+                return;
+            }
             // It runs, or waits in a system call: stop it once more to restore the mask. A
             // step under way must end first, however long that takes: see the module.
             let patience = if self.steps { Duration::MAX } else { UNSTEPPED };
