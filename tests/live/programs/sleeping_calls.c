@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A thread sleeps for ever in each of many calls, and one polls a word. Whatever returns is printed.
-// Argument: a file whose open never comes back.
+// A thread sleeps for ever in each of many calls, and one polls a word. Whatever returns is
+// printed. Argument: a file whose open never comes back.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -111,17 +111,20 @@ CALL(recv_limited, return recv(limited(SO_RCVTIMEO), data, 8, 0);)
 CALL(recv_all, int other; int fd = tcp(&other); send(other, "half", 4, 0);
      return recv(fd, data, 8, MSG_WAITALL);)
 CALL(recv_many, int ends[2]; socketpair(AF_UNIX, SOCK_DGRAM, 0, ends); send(ends[1], "one", 3, 0);
-     struct iovec into = {data, 8}; struct mmsghdr heads[2];
-     memset(heads, 0, sizeof heads); heads[0].msg_hdr.msg_iov = &into; heads[0].msg_hdr.msg_iovlen = 1;
-     heads[1] = heads[0]; return recvmmsg(ends[0], heads, 2, 0, NULL);)
-CALL(accept_any, struct sockaddr_un at = {.sun_family = AF_UNIX}; int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-     bind(fd, (struct sockaddr *)&at, sizeof(sa_family_t)); listen(fd, 1); return accept(fd, NULL, NULL);)
+     struct iovec into = {data, 8}; struct mmsghdr heads[2]; memset(heads, 0, sizeof heads);
+     heads[0].msg_hdr.msg_iov = &into; heads[0].msg_hdr.msg_iovlen = 1; heads[1] = heads[0];
+     return recvmmsg(ends[0], heads, 2, 0, NULL);)
+CALL(accept_any, struct sockaddr_un at = {.sun_family = AF_UNIX};
+     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+     bind(fd, (struct sockaddr *)&at, sizeof(sa_family_t)); listen(fd, 1);
+     return accept(fd, NULL, NULL);)
 CALL(connect_limited, struct sockaddr_un at = {.sun_family = AF_UNIX}; socklen_t size = sizeof at;
      struct timeval hour = {.tv_sec = HOUR}; int fd = socket(AF_UNIX, SOCK_STREAM, 0);
      bind(fd, (struct sockaddr *)&at, sizeof(sa_family_t)); listen(fd, 0);
      getsockname(fd, (struct sockaddr *)&at, &size);
      connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&at, size);
-     fd = socket(AF_UNIX, SOCK_STREAM, 0); setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &hour, sizeof hour);
+     fd = socket(AF_UNIX, SOCK_STREAM, 0);
+     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &hour, sizeof hour);
      return connect(fd, (struct sockaddr *)&at, size);)
 CALL(read_event, return read(eventfd(0, 0), data, 8);)
 CALL(write_event, int fd = eventfd(0, 0); unsigned long most = -2ul;
@@ -144,10 +147,14 @@ CALL(pause_it, return pause();)
 CALL(suspend, sigset_t none; sigemptyset(&none); return sigsuspend(&none);)
 CALL(wait_signal, sigset_t set; sigemptyset(&set); sigaddset(&set, SIGUSR2);
      return sigtimedwait(&set, NULL, &long_time);)
-CALL(wait_child, pid_t child = fork(); if (child == 0) { for (;;) pause(); }
-     return waitpid(child, NULL, 0);)
+CALL(
+    wait_child, pid_t child = fork(); if (child == 0) {
+        for (;;)
+            pause();
+    } return waitpid(child, NULL, 0);)
 CALL(take_semaphore, struct sembuf take = {0, -1, 0}; int id = semget(IPC_PRIVATE, 1, 0600);
-     semctl(id, 0, SETVAL, 0); printf("semaphore %d\n", id); fflush(stdout); return semop(id, &take, 1);)
+     semctl(id, 0, SETVAL, 0); printf("semaphore %d\n", id); fflush(stdout);
+     return semop(id, &take, 1);)
 CALL(take_message, int id = msgget(IPC_PRIVATE, 0600); printf("queue %d\n", id); fflush(stdout);
      return msgrcv(id, data, 8, 0, 0);)
 CALL(lock_file, char *path = in_folder("lock"); flock(open(path, O_CREAT | O_RDWR, 0600), LOCK_EX);
@@ -156,27 +163,32 @@ CALL(lock_range, struct flock all = {.l_type = F_WRLCK}; char *path = in_folder(
      fcntl(open(path, O_CREAT | O_RDWR, 0600), F_OFD_SETLK, &all);
      return fcntl(open(path, O_RDWR), F_OFD_SETLKW, &all);)
 CALL(wait_ring, struct io_uring_params set = {0}; int fd = syscall(SYS_io_uring_setup, 4, &set);
-     return fd < 0 ? pause() : syscall(SYS_io_uring_enter, fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);)
-CALL(wait_events, unsigned long context = 0; struct { long x[4]; } one;
-     if (syscall(SYS_io_setup, 1, &context) != 0) return pause();
-     return syscall(SYS_io_getevents, context, 1, 1, &one, NULL);)
-CALL(linger, int other; struct linger long_one = {1, HOUR}; int fd = tcp(&other);
-     setsockopt(fd, SOL_SOCKET, SO_LINGER, &long_one, sizeof long_one);
-     while (send(fd, data, sizeof data, MSG_DONTWAIT) > 0) {} return close(fd);)
+     return fd < 0 ? pause()
+                   : syscall(SYS_io_uring_enter, fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);)
+CALL(
+    wait_events, unsigned long context = 0; struct { long x[4]; } one;
+    if (syscall(SYS_io_setup, 1, &context) != 0) return pause();
+    return syscall(SYS_io_getevents, context, 1, 1, &one, NULL);)
+CALL(
+    linger, int other; struct linger long_one = {1, HOUR}; int fd = tcp(&other);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &long_one, sizeof long_one);
+    while (send(fd, data, sizeof data, MSG_DONTWAIT) > 0) {} return close(fd);)
 
 #define EACH(call) {#call, call}
 static const struct {
     const char *name;
     long (*call)(void);
 } calls[] = {
-    EACH(open_slow), EACH(stat_slow), EACH(open_fifo), EACH(read_pipe), EACH(write_pipe), EACH(write_full),
-    EACH(send_stream), EACH(send_tcp), EACH(send_limited), EACH(recv_stream), EACH(recv_limited),
-    EACH(recv_all), EACH(recv_many), EACH(accept_any), EACH(connect_limited), EACH(read_event),
-    EACH(write_event), EACH(read_timer), EACH(read_signal), EACH(read_inotify), EACH(read_terminal),
-    EACH(poll_pipe), EACH(ppoll_constant), EACH(select_constant), EACH(wait_epoll), EACH(sleep_long),
-    EACH(sleep_clock), EACH(wait_futex), EACH(pause_it), EACH(suspend), EACH(wait_signal),
-    EACH(wait_child), EACH(take_semaphore), EACH(take_message), EACH(lock_file), EACH(lock_range),
-    EACH(wait_ring), EACH(wait_events), EACH(linger),
+    EACH(open_slow),      EACH(stat_slow),    EACH(open_fifo),       EACH(read_pipe),
+    EACH(write_pipe),     EACH(write_full),   EACH(send_stream),     EACH(send_tcp),
+    EACH(send_limited),   EACH(recv_stream),  EACH(recv_limited),    EACH(recv_all),
+    EACH(recv_many),      EACH(accept_any),   EACH(connect_limited), EACH(read_event),
+    EACH(write_event),    EACH(read_timer),   EACH(read_signal),     EACH(read_inotify),
+    EACH(read_terminal),  EACH(poll_pipe),    EACH(ppoll_constant),  EACH(select_constant),
+    EACH(wait_epoll),     EACH(sleep_long),   EACH(sleep_clock),     EACH(wait_futex),
+    EACH(pause_it),       EACH(suspend),      EACH(wait_signal),     EACH(wait_child),
+    EACH(take_semaphore), EACH(take_message), EACH(lock_file),       EACH(lock_range),
+    EACH(wait_ring),      EACH(wait_events),  EACH(linger),
 };
 
 static void *sleeps(void *number)
@@ -185,7 +197,8 @@ static void *sleeps(void *number)
     pthread_setname_np(pthread_self(), calls[at].name);
     errno = 0;
     long result = calls[at].call();
-    printf("returned %s %ld %s\n", calls[at].name, result, result < 0 ? strerrorname_np(errno) : "");
+    printf("returned %s %ld %s\n", calls[at].name, result,
+           result < 0 ? strerrorname_np(errno) : "");
     fflush(stdout);
     for (;;)
         pause();
