@@ -12,7 +12,7 @@ from harness import ROOT
 MOST = 100
 # Data, what programs write, others' texts, pages whose lines are a rule or a row each, and tables.
 LEFT_OUT = re.compile(
-    r"""(?x) .*\.(json|lock|svg|png|patch|html)
+    r"""(?x) .*\.(jsonl?|lock|svg|png|patch|html)
     | THIRD-PARTY\.txt | tests/(flaky|known_gaps)\.txt"""
 )
 # A row of a table in Markdown can't be folded, nor can what tells a linter about its line.
