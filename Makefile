@@ -4,7 +4,8 @@
 #             the samples, cases and ways
 # make soak   what a release needs (hours): every variant of every sample five times, the bars of
 #             all rounds, long suites, fuzzing
-# make fuzz   feed damaged input to all that reads it for SECONDS (default: 3600), see fuzz/README.md
+# make fuzz   feed damaged input to all that reads it for SECONDS (default: 3600), see
+#             fuzz/README.md
 # make lab    ask flagfinder about programs with a known truth, see lab/README.md (hours)
 # make lint   formatters, linters, types, layering
 # make report render docs/benchmarks.md from bench/results
@@ -16,7 +17,8 @@ BIN    := $(VENV)/bin
 STAMPS := build/stamps
 CARGO  := cargo
 
-PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core graph pintools include bpf frida_agents lldb_scripts -type f \
+PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core graph pintools include \
+	bpf frida_agents lldb_scripts -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
 	setup.py pyproject.toml Cargo.toml Cargo.lock
 # Each clippy has other opinions: those of this one are errors, those of others are shown.
@@ -35,9 +37,9 @@ ALONE_TEST := 1800
 
 LAB := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python lab/lab.py
 
-.PHONY: lab lab-check lab-quick lab-keep demo check check-built check-rust check-python test test-static test-live \
-	test-live-and-lint-rust soak fuzz lint lint-rust lint-others report test-rust setup tracer \
-	samples clean
+.PHONY: lab lab-check lab-quick lab-keep demo check check-built check-rust check-python test \
+	test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust \
+	lint-others report test-rust setup tracer samples clean
 
 demo: tracer
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh samples/demo/run.sh build/demo
@@ -64,6 +66,7 @@ check-python: $(STAMPS)/check
 test:
 	@$(MAKE) --no-print-directory -j2 $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/packages-lint
 	@$(MAKE) --no-print-directory test-static test-live-and-lint-rust
+	@$(MAKE) --no-print-directory lab-quick
 
 # Linters of Python need one CPU and nothing that cargo builds: they run beside it.
 test-static: $(STAMPS)/dev $(STAMPS)/packages-lint
@@ -97,11 +100,13 @@ lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
 	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py
 	$(BIN)/mypy
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
-	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | \
+		xargs $(BIN)/clang-format --dry-run -Werror
 
 lint-rust: $(STAMPS)/packages-lint
 	$(CARGO) fmt --all --check
-	$(ASIDE) $(CARGO) clippy --quiet --workspace --all-targets --release --locked --target-dir target/lint -- $(STRICT)
+	$(ASIDE) $(CARGO) clippy --quiet --workspace --all-targets --release --locked \
+		--target-dir target/lint -- $(STRICT)
 
 report:
 	python3 bench/report.py
@@ -137,7 +142,8 @@ $(STAMPS)/packages: .ci/packages.txt .ci/setup | $(STAMPS)/.made
 	@touch $@
 
 $(STAMPS)/packages-lint: .ci/packages-lint.txt $(STAMPS)/packages
-	command -v rustfmt >/dev/null && command -v cargo-clippy >/dev/null || .ci/setup packages .ci/packages-lint.txt
+	command -v rustfmt >/dev/null && command -v cargo-clippy >/dev/null || \
+		.ci/setup packages .ci/packages-lint.txt
 	@touch $@
 
 # One installation of packages at a time.

@@ -49,7 +49,8 @@ static void *compute(void *unused)
     for (int i = 0; i < SIZE * SIZE; i++)
         m[i] = b[i] = i % 7;
     for (int round = 0; round < rounds; round++)
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIZE, SIZE, SIZE, 1, m, SIZE, b, SIZE, 0, c, SIZE);
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIZE, SIZE, SIZE, 1, m, SIZE, b,
+                    SIZE, 0, c, SIZE);
     printf("%f\n", c[5]);
     free(m);
     return unused;

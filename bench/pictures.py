@@ -8,6 +8,7 @@ a C compiler with OpenMP, chromium, and the rights of `flagfinder events record`
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def draw_terminal(command: list[str], shown: str, picture: Path) -> None:
     )
     if ran.returncode:
         sys.exit(f"{shown}: {ran.stdout}{ran.stderr}")
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ {shown}", style="bold"))
     console.print(Text.from_ansi(ran.stdout.rstrip()))
     picture.write_text(console.export_svg(title="flagfinder"))

@@ -22,11 +22,11 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 WIDTH = 98
 MANY = 5  # so many names in one row are counted instead
 OPENING = """\
-What flagfinder costs, and how often it was right. `make report` renders this page from the files of
-bench/results that its headings name; they also hold notes, older runs, commands, and names where
-rows are one. [bench/README.md](../bench/README.md) says how to measure. A bar stands in the
-head of its column; a figure in **bold** misses it. `load` is the load average that others caused:
-on a busy machine seconds say little. Where no machine is named, none was noted."""
+What flagfinder costs. `make report` renders this page from the files of bench/results that its
+headings name; they also hold notes, older runs, commands, and names where rows are one.
+[bench/README.md](../bench/README.md) says how to measure. A bar stands in the head of its column; a
+figure in **bold** misses it. `load` is the load average that others caused: on a busy machine
+seconds say little. Where no machine is named, none was noted."""
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -139,28 +139,6 @@ def summed(runs: Sequence[Mapping[str, Any]], how: Mapping[str, Sequence[str]]) 
     }
 
 
-def totals(topic: Mapping[str, Any]) -> str:
-    """Sums over all runs that count, for a topic that asks for them."""
-    names = topic["totals"]
-    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    rows = [row for run in topic["runs"] if run.get("in_totals", True) for row in run["rows"]]
-    for row in rows:
-        if names["right"] in row and names["of"] in row:
-            told = names["wrong"] in row  # whether wrong answers were noted
-            added = (
-                row[names["right"]],
-                row[names["of"]],
-                row.get(names["wrong"], 0),
-                row[names["of"]] * told,
-            )
-            sums[row[names["by"]]] = [
-                old + new for old, new in zip(sums[row[names["by"]]], added, strict=True)
-            ]
-    text = "`{}`: {} of {} right, {} of {} wrong."
-    tries = " ".join(text.format(by, *sums[by]) for by in sorted(sums))
-    return f"First tries of all runs, wrong ones where they were noted: {tries}"
-
-
 def shown(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The runs or rows that are on the page."""
     return [item for item in items if item.get("shown", True)]
@@ -191,7 +169,6 @@ def section(name: str, topic: Mapping[str, Any]) -> str:
     told = [wrapped(f"- {', '.join(of)}: {text}", "  ") for text, of in made.items()]
     heads = ["run", *(head(name, topic.get("bars", {}).get(name, {})) for name in columns)]
     parts = [f"## {topic['title']} (`{name}.json`)", wrapped(topic["about"])]
-    parts += [wrapped(totals(topic))] if "totals" in topic else []
     parts += [
         table(heads[not several :], [line[not several :] for line in lines]),
         "\n".join(told) if several else wrapped(next(iter(made))),

@@ -5,7 +5,12 @@
 
 // Declared here, not included: Gum's headers do not compile in every release, and these four never
 // changed.
-const NAMES = ['gum_stalker_iterator_next', 'gum_stalker_iterator_keep', 'gum_x86_writer_put_bytes', 'gum_x86_writer_cur'];
+const NAMES = [
+  'gum_stalker_iterator_next',
+  'gum_stalker_iterator_keep',
+  'gum_x86_writer_put_bytes',
+  'gum_x86_writer_cur',
+];
 const COLLECT_EVERY_MS = 1000;
 const FOLLOW_TURNS = 20;
 
@@ -14,7 +19,8 @@ let api = null;
 let collected = Date.now();
 
 function addressOf(name) {
-  const bridge = new CModule(`extern void ${name} (void); void * find (void) { return (void *) ${name}; }`);
+  const bridge = new CModule(`extern void ${name} (void);
+    void * find (void) { return (void *) ${name}; }`);
   return new NativeFunction(bridge.find, 'pointer', [])();
 }
 
@@ -69,7 +75,9 @@ rpc.exports = {
   start(path, pool, tid) {
     load(path);
     const functions = Memory.alloc(NAMES.length * Process.pointerSize);
-    NAMES.forEach((name, i) => functions.add(i * Process.pointerSize).writePointer(addressOf(name)));
+    NAMES.forEach((name, i) => {
+      functions.add(i * Process.pointerSize).writePointer(addressOf(name));
+    });
     const wrong = api.start(functions, Memory.allocUtf8String(pool));
     if (!wrong.isNull()) throw new Error(wrong.readCString());
     const data = api.first(tid);

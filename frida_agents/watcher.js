@@ -3,21 +3,27 @@
 // native half handle what traps. No JavaScript runs in a thread of the program.
 'use strict';
 
-const NAMES = ['gum_invocation_context_get_nth_argument', 'gum_invocation_context_replace_nth_argument'];
+const NAMES = [
+  'gum_invocation_context_get_nth_argument',
+  'gum_invocation_context_replace_nth_argument',
+];
 
 let api = null;
 let words = [];
 const watched = new Map();
 
 function addressOf(name) {
-  const bridge = new CModule(`extern void ${name} (void); void * find (void) { return (void *) ${name}; }`);
+  const bridge = new CModule(`extern void ${name} (void);
+    void * find (void) { return (void *) ${name}; }`);
   return new NativeFunction(bridge.find, 'pointer', [])();
 }
 
 // The thread is made from its id alone: to enumerate threads, Frida stops each of them.
 function watch(id) {
   const thread = new Thread(id);
-  words.forEach(({ address, size, conditions }, i) => thread.setHardwareWatchpoint(i, ptr(address), size, conditions));
+  words.forEach(({ address, size, conditions }, i) => {
+    thread.setHardwareWatchpoint(i, ptr(address), size, conditions);
+  });
   watched.set(id, thread);
 }
 
@@ -41,14 +47,19 @@ rpc.exports = {
     const library = Module.load(path);
     words = wanted;
     const functions = Memory.alloc(NAMES.length * Process.pointerSize);
-    NAMES.forEach((name, i) => functions.add(i * Process.pointerSize).writePointer(addressOf(name)));
+    NAMES.forEach((name, i) => {
+      functions.add(i * Process.pointerSize).writePointer(addressOf(name));
+    });
     const libc = Process.getModuleByName('libc.so.6');
     const native = (name, result, args, options) =>
       new NativeFunction(library.getExportByName(name), result, args, options);
-    Interceptor.replace(libc.getExportByName('pthread_sigmask'), library.getExportByName('ff_sigmask'));
-    const wrong = native('ff_watch', 'pointer', ['pointer', 'pointer'])(Memory.allocUtf8String(ring), functions);
+    const mask = library.getExportByName('ff_sigmask');
+    Interceptor.replace(libc.getExportByName('pthread_sigmask'), mask);
+    const begin = native('ff_watch', 'pointer', ['pointer', 'pointer']);
+    const wrong = begin(Memory.allocUtf8String(ring), functions);
     if (!wrong.isNull()) throw new Error(wrong.readCString());
-    Interceptor.attach(libc.getExportByName('sigaction'), { onEnter: library.getExportByName('ff_on_sigaction') });
+    const onEnter = library.getExportByName('ff_on_sigaction');
+    Interceptor.attach(libc.getExportByName('sigaction'), { onEnter });
     api = {
       // It does not hold JavaScript's lock while it waits.
       newborn: native('ff_newborn', 'uint32', [], { scheduling: 'cooperative' }),

@@ -7,8 +7,10 @@
 /* The evaluator computes what they leave. When in doubt, not here. */
 FF_COMPUTED(OP_jo ... OP_jnle, Jo Jno Jb Jae Je Jne Jbe Ja Js Jns Jp Jnp Jl Jge Jle Jg)
 FF_COMPUTED(OP_jo_short ... OP_jnle_short, Jo Jno Jb Jae Je Jne Jbe Ja Js Jns Jp Jnp Jl Jge Jle Jg)
-FF_COMPUTED(OP_cmovo ... OP_cmovnle, Cmovo Cmovno Cmovb Cmovae Cmove Cmovne Cmovbe Cmova Cmovs Cmovns Cmovp Cmovnp Cmovl Cmovge Cmovle Cmovg)
-FF_COMPUTED(OP_seto ... OP_setnle, Seto Setno Setb Setae Sete Setne Setbe Seta Sets Setns Setp Setnp Setl Setge Setle Setg)
+FF_COMPUTED(OP_cmovo ... OP_cmovnbe, Cmovo Cmovno Cmovb Cmovae Cmove Cmovne Cmovbe Cmova)
+FF_COMPUTED(OP_cmovs ... OP_cmovnle, Cmovs Cmovns Cmovp Cmovnp Cmovl Cmovge Cmovle Cmovg)
+FF_COMPUTED(OP_seto ... OP_setnbe, Seto Setno Setb Setae Sete Setne Setbe Seta)
+FF_COMPUTED(OP_sets ... OP_setnle, Sets Setns Setp Setnp Setl Setge Setle Setg)
 FF_COMPUTED(OP_add, Add)
 FF_COMPUTED(OP_or, Or)
 FF_COMPUTED(OP_adc, Adc)

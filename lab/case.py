@@ -64,7 +64,7 @@ class RecipeError(Exception):
 @dataclass(frozen=True)
 class Needs:
     """What a case needs beside Python and a C compiler: package names, with `=version` where one
-    matters. ``programs`` must be in PATH and are not installed by name.
+    matters. ``programs`` are those of which any version in PATH will do.
     """
 
     apt: tuple[str, ...] = ()

@@ -193,8 +193,8 @@ def _key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
-    """``--turns`` looks by each verb, idle and beside a busy process. What another run of this
-    commit has seen is not looked at again.
+    """``--turns`` looks by each verb while nothing else runs, and one beside a process that
+    computes. What another run of this commit has seen is not looked at again.
     """
     commit = _commit()
     if options.without:
@@ -211,6 +211,7 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
         (case, load, turn, verbs)
         for turn in range(options.turns)
         for load in options.loads
+        if load == "idle" or turn == 0
         for case in sorted(ready, key=lambda case: case.kind not in _QUIET)
         if (
             verbs := [
@@ -263,7 +264,7 @@ def _quick(cases: Sequence[Case], _options: argparse.Namespace) -> int:
     every kept look are looked at once, as many as there is time for. One that is not right is
     looked at twice more: it is worse if it is right at none, or wrong where nothing was.
     """
-    kept = _best(row for row in _read(KEPT) if row["part"] == "check" and row["load"] == "idle")
+    kept = _best(row for row in _read(KEPT) if row["part"] == "check")
     begin, worse, asked, left = time.monotonic(), [], 0, 0
     for case in cases:
         if case.part != "check" or case.needs.pip or case.needs.npm:

@@ -40,7 +40,8 @@ def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
         "",
         f"- {len(cases)} cases in {len(families)} families, {negatives} of them negatives: nothing "
         "is wrong there.",
-        f"- {len(rows)} looks of {dates[0]} to {dates[-1]} at {', '.join(commits)}."
+        f"- {len(rows)} looks, {' to '.join(sorted({dates[0], dates[-1]}))}, at "
+        f"{', '.join(commits)}."
         if dates
         else "- No looks yet.",
         "- Each family has the same weight, however many variants it has.",
@@ -199,8 +200,8 @@ def _ablation(every: Sequence[Row], rule: str) -> list[str]:
 
 
 def _wrong(rows: Sequence[Row], by_id: dict[str, Case]) -> list[str]:
-    """One line for each case and verb with a wrong answer; nothing of what is sealed is shown."""
-    lines, sealed = [], 0
+    """One row for each case and verb with a wrong answer; nothing of what is sealed is shown."""
+    body, sealed = [], 0
     seen: set[tuple[str, str]] = set()
     for row in rows:
         if row["result"] != WRONG or (row["case"], row["verb"]) in seen:
@@ -210,8 +211,7 @@ def _wrong(rows: Sequence[Row], by_id: dict[str, Case]) -> list[str]:
             sealed += 1
             continue
         truth = by_id[row["case"]].about if row["case"] in by_id else ""
-        said = row["said"].replace("|", "\\|").replace("`", "'")
-        lines.append(f'- `{row["case"]}`, {row["verb"]}: said "{said[:110]}". {truth}')
-    if sealed:
-        lines.append(f"- {sealed} more in *sealed*.")
-    return lines or ["None."]
+        said = row["said"].replace("|", "\\|")
+        body.append((row["case"], row["verb"], said[:110], truth))
+    table = _rows_of(("case", "verb", "said", "truth"), body) if body else ["None shown."]
+    return [*table, "", f"{sealed} more in *sealed*."] if sealed else table

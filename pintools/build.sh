@@ -40,13 +40,17 @@ quietly() {
 
 fetch_source() {
     command -v cargo >/dev/null || die "cargo is not installed: it fetches DynamoRIO's source." \
-        "Install it (Debian 12: apt install cargo-web), or point DYNAMORIO_HOME at a DynamoRIO release."
+        "Install it (Debian 12: apt install cargo-web)," \
+        "or point DYNAMORIO_HOME at a DynamoRIO release."
     say "fetching DynamoRIO's source"
     rm -rf "$work/source"
     # Not `cargo vendor`: before cargo 1.86 it leaves files out.
-    quietly "$work/fetch.log" cargo metadata --locked --format-version 1 --manifest-path "$here/dynamorio/Cargo.toml"
-    crate=$(sed -n 's/.*"manifest_path":"\([^"]*\/dynamorio-sys-[^"]*\)\/Cargo\.toml".*/\1/p' "$work/fetch.log")
-    [ -d "$crate/dynamorio" ] || die "cargo did not say where it put DynamoRIO's source." "Its answer is in $work/fetch.log."
+    quietly "$work/fetch.log" cargo metadata --locked --format-version 1 \
+        --manifest-path "$here/dynamorio/Cargo.toml"
+    crate=$(sed -n 's|.*"manifest_path":"\([^"]*/dynamorio-sys-[^"]*\)/Cargo\.toml".*|\1|p' \
+        "$work/fetch.log")
+    [ -d "$crate/dynamorio" ] || die "cargo did not say where it put DynamoRIO's source." \
+        "Its answer is in $work/fetch.log."
     cp -R "$crate/dynamorio" "$work/source"
     chmod -R u+w "$work/source"
     for change in "$here"/dynamorio/*.patch; do
@@ -67,8 +71,9 @@ build_dynamorio() {
         # Configuring asks for zlib, for drsyms. That is not built, so its headers are not needed.
         say "configuring DynamoRIO"
         rm -rf "$work/dynamorio"
-        quietly "$work/configure.log" cmake -S "$work/source" -B "$work/dynamorio" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-            -DBUILD_CLIENTS=NO -DBUILD_DOCS=NO -DBUILD_SAMPLES=NO -DBUILD_TESTS=NO -DBUILD_TOOLS=NO -DANNOTATIONS=NO \
+        quietly "$work/configure.log" cmake -S "$work/source" -B "$work/dynamorio" \
+            -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBUILD_CLIENTS=NO -DBUILD_DOCS=NO \
+            -DBUILD_SAMPLES=NO -DBUILD_TESTS=NO -DBUILD_TOOLS=NO -DANNOTATIONS=NO \
             "-DZLIB_LIBRARY=$work/not-linked" "-DZLIB_INCLUDE_DIR=$work"
         say "building DynamoRIO (a minute or two)"
         quietly "$work/dynamorio.log" cmake --build "$work/dynamorio" --parallel "$jobs" \
@@ -84,8 +89,9 @@ if [ -n "${DYNAMORIO_HOME:-}" ]; then
     patched=OFF
     dynamorio_cmake=$DYNAMORIO_HOME/cmake
     dynamorio_library=$DYNAMORIO_HOME/lib64/release/libdynamorio.so
-    [ -f "$dynamorio_library" ] || die "DYNAMORIO_HOME=$DYNAMORIO_HOME holds no lib64/release/libdynamorio.so." \
-        "Unset it to have DynamoRIO built, or point it at an unpacked release."
+    [ -f "$dynamorio_library" ] ||
+        die "DYNAMORIO_HOME=$DYNAMORIO_HOME holds no lib64/release/libdynamorio.so." \
+            "Unset it to have DynamoRIO built, or point it at an unpacked release."
     say "using the DynamoRIO in $DYNAMORIO_HOME"
 else
     build_dynamorio
@@ -95,7 +101,8 @@ say "building the client and the launcher"
 # Configured afresh: its sources may be another installation's than the last time.
 rm -rf "$work/client"
 quietly "$work/client-configure.log" cmake -S "$here" -B "$work/client" -DCMAKE_BUILD_TYPE=Release \
-    "-DDynamoRIO_DIR=$dynamorio_cmake" "-DFF_DYNAMORIO_PATCHED=$patched" "-DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$work/client" \
+    "-DDynamoRIO_DIR=$dynamorio_cmake" "-DFF_DYNAMORIO_PATCHED=$patched" \
+    "-DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$work/client" \
     "-DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$work/client"
 quietly "$work/client.log" cmake --build "$work/client" --parallel "$jobs"
 

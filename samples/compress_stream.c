@@ -12,7 +12,8 @@ static uint64_t literals, copies, checksum;
 
 static void fill(uint64_t *state)
 {
-    static const char *words[] = {"lorem ", "ipsum ", "dolor ", "sit ", "amet ", "elit ", "sed ", "do "};
+    static const char *words[] = {"lorem ", "ipsum ", "dolor ", "sit ",
+                                  "amet ",  "elit ",  "sed ",   "do "};
     size_t at = 0;
     while (at < WINDOW) {
         *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -25,7 +26,8 @@ static void fill(uint64_t *state)
 static int match_length(int here, int there)
 {
     int length = 0;
-    while (here + length < WINDOW && length < LONGEST && window[here + length] == window[there + length])
+    while (here + length < WINDOW && length < LONGEST &&
+           window[here + length] == window[there + length])
         length++;
     return length;
 }
@@ -56,6 +58,7 @@ int main(int argc, char **argv)
         fill(&state);
         compress_window();
     }
-    printf("%ju literals, %ju copies, %jx\n", (uintmax_t)literals, (uintmax_t)copies, (uintmax_t)checksum);
+    printf("%ju literals, %ju copies, %jx\n", (uintmax_t)literals, (uintmax_t)copies,
+           (uintmax_t)checksum);
     return 0;
 }

@@ -39,7 +39,8 @@ static void *work(void *counter)
         if (epoll_wait(set, &event, 1, -1) != 1)
             continue;
         if (!answer(event.data.fd)) {
-            watch(event.data.fd, EPOLL_CTL_MOD); /* the end of a connection is for the other worker too */
+            watch(event.data.fd,
+                  EPOLL_CTL_MOD); /* the end of a connection is for the other worker too */
             return NULL;
         }
         ++*(long *)counter;
@@ -51,8 +52,10 @@ static void *ask_all(void *unused)
 {
     for (long number = 0; number < requests; number++) {
         char request[64];
-        int length = snprintf(request, sizeof request, "GET /%ld", number), at = client[number % CONNECTIONS];
-        if (write(at, request, (size_t)length) != length || read(at, request, sizeof request) != length)
+        int length = snprintf(request, sizeof request, "GET /%ld", number),
+            at = client[number % CONNECTIONS];
+        if (write(at, request, (size_t)length) != length ||
+            read(at, request, sizeof request) != length)
             abort();
     }
     for (int i = 0; i < CONNECTIONS; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A goroutine reads commands from a pipe and publishes the newest version; main waits for version 3. In spin mode
-// the third command never arrives.
+// A goroutine reads commands from a pipe and publishes the newest version; main waits for version
+// 3. In spin mode the third command never arrives.
 package main
 
 import (
@@ -38,7 +38,8 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "spin" {
 		commands = 2
 	}
-	fmt.Fprintf(os.Stderr, "FLAG address=%#x size=%d\n", uintptr(unsafe.Pointer(&version)), unsafe.Sizeof(version))
+	fmt.Fprintf(os.Stderr, "FLAG address=%#x size=%d\n", uintptr(unsafe.Pointer(&version)),
+		unsafe.Sizeof(version))
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		os.Exit(1)

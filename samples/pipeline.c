@@ -15,8 +15,10 @@ struct queue {
     unsigned count, first;
 };
 
-static struct queue parsed = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-static struct queue hashed = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+static struct queue parsed = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                              .changed = PTHREAD_COND_INITIALIZER};
+static struct queue hashed = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                              .changed = PTHREAD_COND_INITIALIZER};
 static long items = 5000;
 
 static void put(struct queue *queue, uint64_t item)

@@ -28,7 +28,8 @@ static void *answer(void *argument)
 
 __attribute__((noinline)) static int await_reply(void)
 {
-    while (__atomic_load_n(&link_up, __ATOMIC_ACQUIRE) && !__atomic_load_n(&reply_ready, __ATOMIC_ACQUIRE))
+    while (__atomic_load_n(&link_up, __ATOMIC_ACQUIRE) &&
+           !__atomic_load_n(&reply_ready, __ATOMIC_ACQUIRE))
         sched_yield();
     return reply_ready;
 }

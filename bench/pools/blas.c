@@ -6,8 +6,8 @@
 
 #define SIDE 600
 
-typedef void gemv(const char *, const int *, const int *, const double *, const double *, const int *, const double *,
-                  const int *, const double *, double *, const int *);
+typedef void gemv(const char *, const int *, const int *, const double *, const double *,
+                  const int *, const double *, const int *, const double *, double *, const int *);
 
 static double matrix[SIDE * SIDE], vector[SIDE], product[SIDE];
 
@@ -19,7 +19,8 @@ int main(int argc, char **argv)
     if (library == NULL)
         library = dlopen("libopenblas.so.0", RTLD_NOW);
     gemv *multiply = library == NULL ? NULL : (gemv *)dlsym(library, "dgemv_");
-    void (*set_threads)(int) = library == NULL ? NULL : (void (*)(int))dlsym(library, "openblas_set_num_threads");
+    void (*set_threads)(int) =
+        library == NULL ? NULL : (void (*)(int))dlsym(library, "openblas_set_num_threads");
     if (multiply == NULL || set_threads == NULL)
         return fprintf(stderr, "no OpenBLAS: %s\n", dlerror()), 2;
     set_threads(4); /* more than there are processors, too */

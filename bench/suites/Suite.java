@@ -18,7 +18,9 @@ public class Suite {
 
     static boolean nullChecks() {
         int caught = 0;
-        for (int i = 0; i < 20000; i++) try { caught += none.length; } catch (NullPointerException e) { caught++; }
+        for (int i = 0; i < 20000; i++) {
+            try { caught += none.length; } catch (NullPointerException e) { caught++; }
+        }
         return caught == 20000;
     }
 
@@ -31,7 +33,9 @@ public class Suite {
 
     static boolean divisionByZero() {
         int caught = 0;
-        for (int i = 0; i < 20000; i++) try { caught += i / (i - i); } catch (ArithmeticException e) { caught++; }
+        for (int i = 0; i < 20000; i++) {
+            try { caught += i / (i - i); } catch (ArithmeticException e) { caught++; }
+        }
         return caught == 20000;
     }
 
@@ -42,29 +46,43 @@ public class Suite {
     }
 
     static boolean forkJoin() {
-        return IntStream.range(0, 200000).parallel().map(i -> i % 7).sum() == IntStream.range(0, 200000).map(i -> i % 7).sum();
+        return IntStream.range(0, 200000).parallel().map(i -> i % 7).sum()
+            == IntStream.range(0, 200000).map(i -> i % 7).sum();
     }
 
     static boolean maps() throws Exception {
         ConcurrentHashMap<Integer, Integer> map = new ConcurrentHashMap<>();
         ExecutorService pool = Executors.newFixedThreadPool(4);
-        for (int t = 0; t < 4; t++) pool.submit(() -> { for (int i = 0; i < 20000; i++) map.merge(i % 97, 1, Integer::sum); });
+        for (int t = 0; t < 4; t++) {
+            pool.submit(() -> {
+                for (int i = 0; i < 20000; i++) map.merge(i % 97, 1, Integer::sum);
+            });
+        }
         pool.shutdown();
-        return pool.awaitTermination(60, TimeUnit.SECONDS) && map.values().stream().mapToInt(i -> i).sum() == 80000;
+        return pool.awaitTermination(60, TimeUnit.SECONDS)
+            && map.values().stream().mapToInt(i -> i).sum() == 80000;
     }
 
     static boolean collection() throws Exception {
         WeakReference<Object> weak = new WeakReference<>(new Object());
         List<byte[]> kept = new ArrayList<>();
-        for (int i = 0; i < 4000; i++) { kept.add(new byte[65536]); if (kept.size() > 100) kept.clear(); }
+        for (int i = 0; i < 4000; i++) {
+            kept.add(new byte[65536]);
+            if (kept.size() > 100) kept.clear();
+        }
         for (int i = 0; i < 100 && weak.get() != null; i++) { System.gc(); Thread.sleep(10); }
         return weak.get() == null;
     }
 
     static boolean interrupts() throws Exception {
         AtomicInteger seen = new AtomicInteger();
-        Thread sleeper = new Thread(() -> { try { Thread.sleep(60000); } catch (InterruptedException e) { seen.incrementAndGet(); } });
-        Thread parked = new Thread(() -> { while (!Thread.interrupted()) LockSupport.park(); seen.incrementAndGet(); });
+        Thread sleeper = new Thread(() -> {
+            try { Thread.sleep(60000); } catch (InterruptedException e) { seen.incrementAndGet(); }
+        });
+        Thread parked = new Thread(() -> {
+            while (!Thread.interrupted()) LockSupport.park();
+            seen.incrementAndGet();
+        });
         sleeper.start(); parked.start(); Thread.sleep(200);
         sleeper.interrupt(); parked.interrupt(); sleeper.join(60000); parked.join(60000);
         return seen.get() == 2;
@@ -73,7 +91,8 @@ public class Suite {
     static boolean processes() throws Exception {
         Process child = new ProcessBuilder("sh", "-c", "read line; echo $line; exit 3").start();
         child.getOutputStream().write("hello\n".getBytes()); child.getOutputStream().close();
-        return new String(child.getInputStream().readAllBytes()).equals("hello\n") && child.waitFor() == 3;
+        return new String(child.getInputStream().readAllBytes()).equals("hello\n")
+            && child.waitFor() == 3;
     }
 
     static boolean files() throws Exception {
@@ -96,7 +115,8 @@ public class Suite {
     static boolean compiledAndThrownOut() throws Exception {
         long sum = 0;
         for (int kind = 0; kind < 3; kind++) {
-            List<Integer> list = kind == 0 ? new ArrayList<>() : kind == 1 ? new java.util.LinkedList<>() : new CopyOnWriteArrayList<>();
+            List<Integer> list = kind == 0 ? new ArrayList<>()
+                : kind == 1 ? new java.util.LinkedList<>() : new CopyOnWriteArrayList<>();
             for (int i = 0; i < 300; i++) list.add(i);
             for (int round = 0; round < 300; round++) for (int i : list) sum += i;
         }
@@ -105,9 +125,14 @@ public class Suite {
 
     public static void main(String[] arguments) throws Exception {
         for (Method method : Suite.class.getDeclaredMethods()) {
-            if (method.getReturnType() != boolean.class || method.getParameterCount() > 0 || method.isSynthetic()) continue;
+            if (method.getReturnType() != boolean.class || method.getParameterCount() > 0
+                || method.isSynthetic()) continue;
             String result;
-            try { result = (boolean) method.invoke(null) ? "ok" : "wrong"; } catch (Exception e) { result = "threw " + e.getCause(); }
+            try {
+                result = (boolean) method.invoke(null) ? "ok" : "wrong";
+            } catch (Exception e) {
+                result = "threw " + e.getCause();
+            }
             System.out.println(method.getName() + " " + result);
         }
         System.exit(0);

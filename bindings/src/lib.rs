@@ -13,6 +13,7 @@ mod files;
 mod graph;
 mod live;
 mod machine;
+mod memory;
 mod process;
 mod recording;
 mod registers;
@@ -62,6 +63,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::keep_indexes_in, module)?)?;
     module.add_function(wrap_pyfunction!(live::why, module)?)?;
     module.add_function(wrap_pyfunction!(live::spin_at_first, module)?)?;
+    module.add_function(wrap_pyfunction!(live::at_a_glance, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_at_first, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_each, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_of_core, module)?)?;
@@ -71,6 +73,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::poke, module)?)?;
     module.add_function(wrap_pyfunction!(live::try_word, module)?)?;
     module.add_function(wrap_pyfunction!(live::resolve, module)?)?;
+    module.add_class::<memory::ProcessMemory>()?;
+    module.add_function(wrap_pyfunction!(memory::arguments_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::create_private, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_file_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_open_file_of, module)?)?;

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use flagfinder_code as code;
+use flagfinder_failure::Failure;
 use flagfinder_files::write_private;
 use flagfinder_live as engine;
 use flagfinder_replica::{CoreFile, Files};
@@ -25,13 +26,8 @@ pub fn keep_indexes_in(folder: PathBuf) {
     code::keep_indexes_in(folder);
 }
 
-/// Whether Python hears how far a question is: `hear` is called with a thread count and the ids of
-/// those about to be stepped, or with the JSON of the report so far, else with None.
-struct Hears {
-    hear: Option<Py<PyAny>>,
-}
-
-/// As Python hears it.
+/// How far a question is, as Python hears it: a call with a thread count and the ids of those about
+/// to be stepped, or with the JSON of the report so far, else with None.
 enum Heard {
     Begins(usize, Vec<u32>),
     SoFar(String),
@@ -46,9 +42,14 @@ impl Heard {
     }
 }
 
-impl Hears {
-    fn show(&self, py: Python<'_>, heard: Heard) -> PyResult<()> {
-        let Some(callback) = &self.hear else {
+/// JSON of what `ask` reports. Meanwhile `hear`, if there is one, is called as [`Heard`] says.
+fn report_of<R: Serialize + Send + 'static>(
+    py: Python<'_>,
+    hear: Option<Py<PyAny>>,
+    ask: impl FnOnce(&dyn Fn(engine::Progress<R>)) -> Result<R, Failure> + Send + 'static,
+) -> PyResult<String> {
+    let show = |heard| {
+        let Some(callback) = &hear else {
             return Ok(());
         };
         match heard {
@@ -56,7 +57,11 @@ impl Hears {
             Heard::SoFar(json) => callback.call1(py, (0, Vec::<u32>::new(), json)),
         }
         .map(drop)
-    }
+    };
+    let report = wait_with_progress(py, show, move |reporter| {
+        ask(&|now| reporter.report(Heard::of(now)))
+    })?;
+    Ok(to_json(&report.map_err(raise)?))
 }
 
 /// `time`: the whole time limit and what is left of it, in seconds; None: none.
@@ -79,9 +84,15 @@ pub fn why_at_first(py: Python<'_>, pid: u32) -> PyResult<String> {
     Ok(to_json(&wait(py, move || engine::why_at_first(pid))?))
 }
 
+/// What a thread does, in a few words, as the kernel tells it; None: it has ended.
+#[pyfunction]
+pub fn at_a_glance(py: Python<'_>, pid: u32, tid: u32) -> Option<String> {
+    py.detach(move || engine::at_a_glance(pid, tid))
+}
+
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `time` and `hear` as in
-/// [`deadline`] and [`Hears`]; `by_program` is called with an id, from another thread: what does the
-/// program's own code tell of it, "known", "ends" or None?
+/// [`deadline`] and [`report_of`]; `by_program` is called with an id, from another thread: what
+/// does the program's own code tell of it, "known", "ends" or None?
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -118,16 +129,9 @@ pub fn spin(
             _ => None,
         }
     };
-    let hears = Hears { hear };
-    let report = wait_with_progress(
-        py,
-        |heard| hears.show(py, heard),
-        move |reporter| {
-            let hear = |now| reporter.report(Heard::of(now));
-            engine::spin(pid, &options, &hear, by_program)
-        },
-    )?;
-    Ok(to_json(&report.map_err(raise)?))
+    report_of(py, hear, move |hear| {
+        engine::spin(pid, &options, hear, by_program)
+    })
 }
 
 /// JSON of a `WhyReport`. `thread` None: the one that polls, or the first. `time` and `hear` as in
@@ -153,13 +157,7 @@ pub fn why(
             ..engine::SpinOptions::default()
         },
     };
-    let hears = Hears { hear };
-    let report = wait_with_progress(
-        py,
-        |heard| hears.show(py, heard),
-        move |reporter| engine::why(pid, &options, &|now| reporter.report(Heard::of(now))),
-    )?;
-    Ok(to_json(&report.map_err(raise)?))
+    report_of(py, hear, move |hear| engine::why(pid, &options, hear))
 }
 
 /// The number of a process that was asked, then the JSON of a `WhyReport` or the four parts of why
@@ -225,17 +223,10 @@ pub fn why_of_core(
     hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = of_core(Vec::new(), budget, time);
-    let hears = Hears { hear };
-    let report = wait_with_progress(
-        py,
-        |heard| hears.show(py, heard),
-        move |reporter| {
-            let core = Rc::new(CoreFile::open(&path, Files { sysroot, program })?);
-            let hear = |now| reporter.report(Heard::of(now));
-            engine::why_of_core(&core, &path, thread, &options, &hear)
-        },
-    )?;
-    Ok(to_json(&report.map_err(raise)?))
+    report_of(py, hear, move |hear| {
+        let core = Rc::new(CoreFile::open(&path, Files { sysroot, program })?);
+        engine::why_of_core(&core, &path, thread, &options, hear)
+    })
 }
 
 /// Writes a core file of a live process, which goes on; what could not be put into it.
@@ -300,17 +291,11 @@ pub fn look_at_core(
     hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = of_core(threads, budget, time);
-    let hears = Hears { hear };
-    let report = wait_with_progress(
-        py,
-        |heard| hears.show(py, heard),
-        move |reporter| {
-            // ptrace belongs to the thread that starts the copies.
-            let core = CoreFile::open(&path, Files { sysroot, program })?;
-            engine::look_at_core(&core, &options, &|now| reporter.report(Heard::of(now)))
-        },
-    )?;
-    Ok(to_json(&report.map_err(raise)?))
+    report_of(py, hear, move |hear| {
+        // ptrace belongs to the thread that starts the copies.
+        let core = CoreFile::open(&path, Files { sysroot, program })?;
+        engine::look_at_core(&core, &options, hear)
+    })
 }
 
 /// What was there before, and what was read back (None: the process has ended since).

@@ -72,8 +72,8 @@ impl From<engine::Outcome> for Outcome {
 /// marked when `progress` returns something true. `ending` gets the processes that still run then
 /// and the threads that spin; it returns `End::code` as JSON.
 #[pyfunction]
-#[pyo3(signature = (*, output, command, tracer_argv, tracer, level, last, stop_when_spinning, stop_after, until, kill_target, follow_children,
-    facts_json, fallbacks, progress, ending))]
+#[pyo3(signature = (*, output, command, tracer_argv, tracer, level, last, stop_when_spinning,
+    stop_after, until, kill_target, follow_children, facts_json, fallbacks, progress, ending))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments on the Python side"

@@ -73,7 +73,8 @@ fn engine_failed() -> Failure {
     Failure::usage(
         "The engine failed",
         "an internal check did not hold; its message is above",
-        "Please report it with the trace. `flagfinder trace check FILE` tells whether the trace is sound.",
+        "Please report it with the trace. `flagfinder trace check FILE` tells whether the trace is \
+         sound.",
         "Other traces are unaffected.",
     )
 }

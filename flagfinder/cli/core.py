@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import (
-    EXIT_FOUND,
-    EXIT_NOTHING_FOUND,
     SECONDS,
     VERBS,
     Subparsers,
@@ -19,9 +17,10 @@ from flagfinder.cli.common import (
     add_timeout,
     add_verb,
 )
-from flagfinder.live.apart import Told, report_apart
+from flagfinder.cli.spin import ask_and_show
+from flagfinder.live.apart import Told
 from flagfinder.live.deadline import DEFAULT_TIMEOUT
-from flagfinder.live.spin import DEFAULT_CORE_BUDGET, SpinReport, look_at_core
+from flagfinder.live.spin import DEFAULT_CORE_BUDGET, look_at_core
 from flagfinder.report.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -68,11 +67,4 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             so_far=so_far,
         ).raw
 
-    report = SpinReport.from_raw(report_apart(question, options.timeout, None))
-    if options.json:
-        terminal.answer(report.raw)
-    else:
-        from flagfinder.report.spin_report import show_spin
-
-        show_spin(terminal, report, options.explain)
-    return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
+    return ask_and_show(question, None, options, terminal)

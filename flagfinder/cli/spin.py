@@ -103,6 +103,16 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             so_far=so_far,
         ).raw
 
+    return ask_and_show(question, told, options, terminal)
+
+
+def ask_and_show(
+    question: Callable[[Callable[[str], object], Told], SpinFields],
+    told: Told | None,
+    options: argparse.Namespace,
+    terminal: Terminal,
+) -> int:
+    """Asks in a child, shows the report, and returns the exit code."""
     report = SpinReport.from_raw(report_apart(question, options.timeout, told))
     if options.json:
         terminal.answer(report.raw)

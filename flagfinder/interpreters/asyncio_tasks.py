@@ -12,7 +12,6 @@ implementation than CPython's makes.
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 import time
@@ -20,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flagfinder import _core
 from flagfinder.interpreters.python import PythonFrame
 
 _WORD = 8
@@ -37,8 +37,7 @@ _MOST_FRAMES = 50
 _MOST_TABLE = 1 << 18  # bytes
 _MOST_BITS = 32  # of a number in a table
 _PATIENCE = 2.0  # s
-_PART, _PAGE = 1 << 24, 1 << 12  # bytes that are read at once, and of a page
-_THERE = 62  # bits of a page's entry from here on: it is in memory, or swapped out
+_PART = 1 << 24  # bytes that are read at once
 _COUNTS = 1 << 32  # more references no object has; those that never end have the most
 _COROUTINES = ("coroutine", "generator", "async_generator")
 _FUTURES = ("Future", "Task", "_GatheringFuture")
@@ -67,68 +66,55 @@ def tasks_of(pid: int, known: int) -> list[Task]:
     """
     end = time.monotonic() + _PATIENCE
     found = []
-    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
-        memory = _Memory(file.fileno())
-        if memory.type_name(known) != "Task":
+    raw = _core.ProcessMemory(pid)
+    memory = _Memory(raw)
+    if memory.type_name(known) != "Task":
+        return []
+    for address in _objects(pid, raw, memory.word(known + _TYPE)):
+        if time.monotonic() > end:
             return []
-        for address in _objects(pid, file.fileno(), memory.word(known + _TYPE)):
-            if time.monotonic() > end:
-                return []
-            task = memory.task(address) if address is not None else None
-            if task is not None:
-                found.append(task)
+        task = memory.task(address) if address is not None else None
+        if task is not None:
+            found.append(task)
     return found
 
 
-def _objects(pid: int, memory: int, kind: int) -> Iterator[int | None]:
+def _objects(pid: int, memory: _core.ProcessMemory, kind: int) -> Iterator[int | None]:
     """Addresses at which an object of the type at ``kind`` seems to be, and None after each part
     of the memory.
     """
     import numpy as np  # noqa: PLC0415
 
-    for start, end in _parts(pid):
-        try:
-            part = os.pread(memory, end - start, start)
-        except OSError:
-            continue
+    for start, end in _parts(pid, memory):
+        part = memory.read(start, end - start)
         words = np.frombuffer(part[: len(part) // _WORD * _WORD], np.uint64)
         for index in np.flatnonzero(words == kind):
             yield start + int(index) * _WORD - _TYPE
         yield None
 
 
-def _parts(pid: int) -> Iterator[tuple[int, int]]:
-    """Stretches of memory of no file that the process may write, where pages are there. Reading
-    others would make the kernel give the process pages.
-    """
-    import numpy as np  # noqa: PLC0415
-
-    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pages:
-        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-        for region in map(_REGION.match, maps.splitlines()):
-            if region is None:
-                continue
-            start, end = (int(part, 16) for part in region.groups())
-            for at in range(start, end, _PART):
-                count = min(_PART, end - at) // _PAGE
-                got = os.pread(pages.fileno(), count * _WORD, at // _PAGE * _WORD)
-                there = np.frombuffer(got, np.uint64) >> np.uint64(_THERE) != 0
-                edges = np.flatnonzero(np.diff(np.concatenate(([False], there, [False]))))
-                for first, behind in edges.reshape(-1, 2):
-                    yield at + int(first) * _PAGE, at + int(behind) * _PAGE
+def _parts(pid: int, memory: _core.ProcessMemory) -> Iterator[tuple[int, int]]:
+    """Stretches of memory of no file that the process may write, where pages are there."""
+    maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    for region in map(_REGION.match, maps.splitlines()):
+        if region is None:
+            continue
+        start, end = (int(part, 16) for part in region.groups())
+        for at in range(start, end, _PART):
+            yield from memory.there(at, min(at + _PART, end))
 
 
 class _Memory:
     """Objects of CPython in another process. A word that can't be read is 0."""
 
-    def __init__(self, file: int) -> None:
-        self._file = file
+    def __init__(self, memory: _core.ProcessMemory) -> None:
+        self._memory = memory
         self._names: dict[int, str] = {}
 
     def _bytes(self, address: int, size: int) -> bytes:
         try:
-            return os.pread(self._file, size, address)
-        except (OSError, OverflowError, ValueError):
+            return self._memory.read(address, size)
+        except OverflowError:
             return b""
 
     def words(self, address: int, count: int) -> Sequence[int]:

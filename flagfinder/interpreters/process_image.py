@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from flagfinder import _core
+
 MOST_BYTES = 1 << 29  # of memory: copied within half a second
 _MOST_REGIONS = (1 << 16) - 2  # the header counts them in 16 bits
 _AT_ONCE = 1 << 20
@@ -84,10 +86,10 @@ def write_image(pid: int, interpreter: Sequence[str], out: BinaryIO) -> None:
             places.append((at, region))
         at += size
     out.write(_elf_header(len(table)) + b"".join(table) + notes)
-    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-        for place, region in places:
-            out.seek(place)
-            _copy(memory, region, out)
+    memory = _core.ProcessMemory(pid)
+    for place, region in places:
+        out.seek(place)
+        _copy(memory, region, out)
     out.truncate(at)
     out.flush()
 
@@ -101,16 +103,15 @@ def _regions(pid: int) -> Iterator[_Region]:
             yield _Region(start, end, words[1], int(words[2], 16), file)
 
 
-def _copy(memory: BinaryIO, region: _Region, out: BinaryIO) -> None:
-    """What can't be read (unmapped meanwhile) stays zero."""
-    for start in range(region.start, region.end, _AT_ONCE):
-        try:
-            data = os.pread(memory.fileno(), min(_AT_ONCE, region.end - start), start)
-        except OSError:
-            data = b""
-        out.write(data)
-        if len(data) < min(_AT_ONCE, region.end - start):
-            return
+def _copy(memory: _core.ProcessMemory, region: _Region, out: BinaryIO) -> None:
+    """Pages that can't be read (unmapped meanwhile) stay zero."""
+    at = region.start
+    while at < region.end:
+        wanted = min(_AT_ONCE, region.end - at)
+        data = memory.read(at, wanted)
+        rest = -len(data) % _PAGE if len(data) == wanted else _PAGE - len(data) % _PAGE
+        out.write(data + bytes(rest))
+        at += len(data) + rest
 
 
 def _notes(pid: int, files: Sequence[_Region]) -> bytes:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NotRequired, TypedDict
 
+from flagfinder import _core
 from flagfinder.interpreters.process_image import MOST_BYTES, TooLargeError, write_image
 from flagfinder.shared.helper import ends_with_us
 
@@ -223,9 +224,7 @@ def _tid(pid: int, thread: _Thread, tids: Mapping[int, int]) -> int | None:
         return next(iter(tids.values()))
     address = int(thread["thread_id"])
     try:
-        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-            memory.seek(address)
-            block = memory.read(_TID + 4)
+        block = _core.ProcessMemory(pid).read(address, _TID + 4)
     except (OSError, OverflowError, ValueError):
         return None
     if len(block) < _TID + 4 or struct.unpack_from("<Q", block, _SELF)[0] != address:

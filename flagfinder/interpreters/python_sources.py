@@ -108,7 +108,7 @@ class Sources:
         """
         unreadable = f"the source {_COMMAND} can't be read"
         try:
-            words = (self._process / "cmdline").read_bytes().split(b"\0")[:-1]
+            words = _core.arguments_of(self._pid).split(b"\0")[:-1]
         except OSError:
             return unreadable
         text = script_of(words)

@@ -140,7 +140,7 @@ def _script(pid: int) -> Script | None:
     process = Path(f"/proc/{pid}")
     try:
         shell = process.joinpath("exe").readlink().name
-        words = process.joinpath("cmdline").read_bytes().split(b"\0")[:-1]
+        words = _core.arguments_of(pid).split(b"\0")[:-1]
     except OSError:
         return None
     applet = words[0].rpartition(b"/")[2] if words else b""
@@ -202,7 +202,7 @@ def _children(pid: int) -> Iterator[list[bytes]]:
         return
     for child in children:
         try:
-            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[:-1]
+            words = _core.arguments_of(int(child)).split(b"\0")[:-1]
         except OSError:
             continue
         if words:

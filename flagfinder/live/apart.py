@@ -13,7 +13,6 @@ Blind spot: the command must have one thread, since others are not there in the 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -34,9 +33,11 @@ from flagfinder import _core
 from flagfinder.live.deadline import not_asked
 from flagfinder.live.tree import descendants
 from flagfinder.shared.errors import UnavailableError
+from flagfinder.shared.helper import ends_with_us
+from flagfinder.shared.interruption import ENDING, held_back
 
 if TYPE_CHECKING:
-    from flagfinder.live.fields import SpinFields, SpinThreadFields, WhyFields
+    from flagfinder.live.fields import SpinFields, WhyFields
 
 T = TypeVar("T")
 Post = Callable[[object], None]
@@ -46,7 +47,6 @@ _GRACE = 2.0  # s beyond the limit: the engine ends what it has begun
 _STUCK = 6.0  # s in one call to a file system's server: it is dead
 _TICK = 0.25  # s between looks at what the child does
 _ENDS = 0.5  # s that a killed child may take to be gone
-_PR_SET_PDEATHSIG = 1
 _LENGTH = struct.Struct("=Q")
 # Functions of the kernel that wait for a server: of FUSE, NFS, SMB, 9P, Ceph, autofs.
 _OF_SERVERS = (
@@ -60,12 +60,11 @@ _OF_SERVERS = (
     "ceph_",
     "autofs",
 )
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LeftBehind(UnavailableError):
     """The question got no answer in time. ``because`` says why it was cut off, ``where`` what its
-    process did at last.
+    process did at last, ``untold`` what a report lacks then.
     """
 
     def __init__(self, because: str, where: str) -> None:
@@ -78,6 +77,7 @@ class LeftBehind(UnavailableError):
         )
         self.because = because
         self.where = where
+        self.untold = f"all that is not told here; {where}"
 
 
 def ask_apart(
@@ -124,17 +124,12 @@ class _Child:
         words, printed = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        parent = os.getpid()
+        end_with_parent = ends_with_us()
         # Signals that end the command reach the child once it does what they do by default.
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-        )
-        try:
+        with held_back():
             pid = os.fork()
             if pid == 0:
-                _ask(question, parent, to_parent, printed)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                _ask(question, end_with_parent, to_parent, printed)
         os.close(to_parent)
         os.close(printed)
         _asking.add(pid)
@@ -233,8 +228,8 @@ def _left(child: _Child, because: str) -> LeftBehind:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """A thread of ours. ``place``: the function of the kernel that it sleeps in; ``sleeps``: how
+class Task:
+    """A thread. ``place``: the function of the kernel that it sleeps in; ``sleeps``: how
     often it went to sleep by now.
     """
 
@@ -245,7 +240,8 @@ class _Task:
     sleeps: str
 
 
-def _tasks(pid: int) -> Iterator[_Task]:
+def tasks(pid: int) -> Iterator[Task]:
+    """The threads of a process that are there."""
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError, KeyError):
@@ -253,7 +249,7 @@ def _tasks(pid: int) -> Iterator[_Task]:
                 lines = (task / "status").read_text(encoding="utf-8", errors="replace").splitlines()
                 status = {name: value for name, _, value in (x.partition(":") for x in lines)}
                 sleeps = status["voluntary_ctxt_switches"]
-                yield _Task(pid, int(task.name), place, status["State"].strip()[0], sleeps)
+                yield Task(pid, int(task.name), place, status["State"].strip()[0], sleeps)
 
 
 @dataclass
@@ -261,7 +257,7 @@ class _Waits:
     """Whether a thread of the child waits for the answer of a file system's server for long."""
 
     pid: int
-    since: dict[_Task, float] = field(default_factory=dict)
+    since: dict[Task, float] = field(default_factory=dict)
     looked: float = 0.0
 
     def for_server(self) -> bool:
@@ -270,26 +266,29 @@ class _Waits:
             return False
         self.looked = now
         # Whoever got an answer meanwhile has gone to sleep once more.
-        waiting = [task for task in _tasks(self.pid) if task.place.startswith(_OF_SERVERS)]
+        waiting = [task for task in tasks(self.pid) if task.place.startswith(_OF_SERVERS)]
         self.since = {task: self.since.get(task, now) for task in waiting}
         return any(now - since >= _STUCK for since in self.since.values())
 
 
 def _doing(pid: int) -> str:
     """What the child does: its thread that can't be interrupted, or waits for a server."""
-    for task in _tasks(pid):
+    for task in tasks(pid):
         if task.state == "D" or task.place.startswith(_OF_SERVERS):
-            threads: list[SpinThreadFields] = json.loads(_core.spin_at_first(pid))["threads"]
-            told = next((one["reason"] for one in threads if one["tid"] == task.tid), "")
-            return f"sits in a call of the kernel: {told.rpartition('; ')[2]}"
+            does = _core.at_a_glance(pid, task.tid) or "it has ended since"
+            return f"sits in a call of the kernel: {does}"
     return "was still at work"
 
 
-def _ask(question: Callable[[Post], object], parent: int, messages: int, printed: int) -> NoReturn:
+def _ask(
+    question: Callable[[Post], object],
+    end_with_parent: Callable[[], None],
+    messages: int,
+    printed: int,
+) -> NoReturn:
     """What the child does."""
     try:
-        _stand_apart(parent, messages, printed)
-
+        _stand_apart(end_with_parent, messages, printed)
         _asking.clear()
 
         def post(kind: str, what: object) -> None:
@@ -312,12 +311,10 @@ def _ask(question: Callable[[Post], object], parent: int, messages: int, printed
         os._exit(0)
 
 
-def _stand_apart(parent: int, messages: int, printed: int) -> None:
+def _stand_apart(end_with_parent: Callable[[], None], messages: int, printed: int) -> None:
     os.setsid()  # out of reach of Ctrl-C: the command ends it
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    end_with_parent()
+    for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # Who reads the command's output waits until all have closed it.
@@ -373,5 +370,5 @@ def report_apart(
         if not so_far:
             raise
         raw: AnyFields = json.loads(so_far[0])
-        not_asked(raw, left.because, f"all that is not told here; {left.where}")
+        not_asked(raw, left.because, left.untold)
         return raw

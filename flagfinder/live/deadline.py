@@ -48,4 +48,9 @@ class Deadline:
 def not_asked(raw: SpinFields | WhyFields, because: str, what: str) -> None:
     """Adds to a report what was left out, and why."""
     raw["not_asked"].append(what)
-    raw["notes"].append(f"not asked, as {because}: {what}")
+    raw["notes"].append(note_on(because, what))
+
+
+def note_on(because: str, what: str) -> str:
+    """Tells what was left out, and why."""
+    return f"not asked, as {because}: {what}"

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.live import apart
@@ -63,7 +62,7 @@ class Family:
         while left := [pid for pid in self.living() if pid not in refused]:
             passed = time.monotonic() - begin
             is_late = passed > _MERCY
-            if passed > _MERCY + _ENDS or (is_late and passed > _MERCY + _STUCK and _stuck(left)):
+            if passed > _MERCY + _ENDS or (passed > _MERCY + _STUCK and _stuck(left)):
                 break
             for pid in left:
                 if is_late or pid not in asked:
@@ -95,15 +94,4 @@ def _ended_children() -> Iterator[int]:
 
 def _stuck(pids: list[int]) -> bool:
     """Whether each of them waits in the kernel without being interruptible."""
-    return all(_state(pid) == "D" for pid in pids)
-
-
-def _state(pid: int) -> str:
-    """The state of a thread of the process that holds it back; empty: it is gone."""
-    states = ""
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError, IndexError):
-                text = (task / "stat").read_text(encoding="utf-8", errors="replace")
-                states += text.rpartition(")")[2].split()[0]
-    return "D" if "D" in states else states[:1]
+    return all(any(task.state == "D" for task in apart.tasks(pid)) for pid in pids)

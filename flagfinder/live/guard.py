@@ -17,7 +17,7 @@ from typing import NoReturn, cast
 
 from flagfinder import _core
 from flagfinder.live.apart import LeftBehind, ask_apart
-from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
+from flagfinder.live.deadline import TREE_TIMEOUT, Deadline, note_on
 from flagfinder.live.family import Family
 from flagfinder.live.idleness import wait
 from flagfinder.live.tree import Answer, Asked, LeftProcess, ask, asked
@@ -105,8 +105,7 @@ def _ask(pids: Sequence[int], timeout: float) -> Asked:
         deadline = Deadline.after(timeout)
         return ask_apart(lambda post: ask(pids, deadline=deadline, so_far=post), timeout, hear)
     except LeftBehind as failure:
-        told = f"not asked, as {failure.because}: all that is not told here; {failure.where}"
-        return asked(answers.values(), [told])
+        return asked(answers.values(), [note_on(failure.because, failure.untold)])
 
 
 @dataclass(frozen=True)

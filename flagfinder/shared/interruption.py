@@ -8,7 +8,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+"""Signals that end a command."""
 
 
 @contextlib.contextmanager
@@ -44,7 +45,7 @@ def held_back() -> Iterator[Callable[[], None]]:
 
     So what takes long to begin is there as a whole, or not at all.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
 
     def let_in() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -57,5 +58,5 @@ def held_back() -> Iterator[Callable[[], None]]:
 
 def forget_waiting() -> None:
     """Takes back the signals that wait within ``held_back``: what they ask for is done."""
-    while signal.sigtimedwait(_ENDING, 0) is not None:
+    while signal.sigtimedwait(ENDING, 0) is not None:
         pass

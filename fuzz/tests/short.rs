@@ -2,8 +2,8 @@
 //! Each target on a few inputs, the same ones each time. `make fuzz` runs them for long, and sees
 //! what an input reaches.
 //!
-//! A target runs in a process of its own, in a pid namespace of its own, within limits of memory and
-//! time. Arguments choose targets.
+//! A target runs in a process of its own, in a pid namespace of its own, within limits of memory
+//! and time. Arguments choose targets.
 
 use std::fs;
 use std::io::Error;

@@ -3,7 +3,9 @@
 # listens there and at 127.0.0.1:$PGPORT.
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 as() { setpriv --reuid postgres --regid postgres --clear-groups "$@"; }
-free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() {
+    python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
+}
 chmod 755 "$LAB_RUN"
 mkdir "$LAB_RUN/pg"
 chown postgres "$LAB_RUN/pg"

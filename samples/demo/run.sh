@@ -43,7 +43,8 @@ printf '\nWho writes that word? The producer is about to give up, so the second 
 (until grep -q '^watching' watch.txt; do sleep 0.2; done; sleep 1; kill "$producer") &
 giver=$!
 { show flagfinder watch "$hung" --flag live.json#1 --until write --duration 60 ||
-    printf '(watching needs root, or CAP_BPF and CAP_PERFMON; the rest of the demo did not)\n'; } 2>&1 | tee watch.txt
+    printf '(watching needs root, or CAP_BPF and CAP_PERFMON; the rest of the demo did not)\n'
+} 2>&1 | tee watch.txt
 kill "$giver" "$producer" 2>/dev/null || :
 wait "$hung"
 hung=

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A FUSE file system whose server answers until SIGUSR1, and then reads requests only.
+"""A FUSE file system whose server answers until SIGUSR1, and then reads requests only; after
+SIGUSR2 it answers all but what a file holds; after SIGHUP only those that are interrupted, as the
+protocol has it: with EINTR.
 
 Run as a program: MOUNTPOINT FILE. The file is there as ``app``. It prints ``mounted`` once it is.
 What waits for an answer can't be ended then, until the server itself is: its end frees all.
@@ -20,10 +22,11 @@ from pathlib import Path
 
 # Operations of the protocol (linux/fuse.h).
 LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS = 1, 2, 3, 14, 15, 17
-RELEASE, FLUSH, INIT, OPENDIR = 18, 25, 26, 27
-ENOENT, ENOSYS = 2, 38
+RELEASE, FLUSH, INIT, OPENDIR, INTERRUPT = 18, 25, 26, 27, 36
+ENOENT, EINTR, ENOSYS = 2, 4, 38
 ROOT_NODE, FILE_NODE = 1, 2
 HEADER = struct.Struct("<IIQQ")
+HEADER_BYTES = 40
 LAZILY = 2  # MNT_DETACH
 
 
@@ -38,6 +41,14 @@ class DeadMount:
     def dies(self) -> None:
         """From now on nothing is answered."""
         self._server.send_signal(signal.SIGUSR1)
+
+    def withholds(self) -> None:
+        """From now on no read is answered."""
+        self._server.send_signal(signal.SIGUSR2)
+
+    def answers_interrupts_only(self) -> None:
+        """From now on."""
+        self._server.send_signal(signal.SIGHUP)
 
 
 @contextlib.contextmanager
@@ -84,9 +95,11 @@ def reply(operation: int, node: int, body: bytes, content: bytes) -> bytes | int
 
 
 def serve(point: str, content: bytes) -> None:
-    """Answers until SIGUSR1."""
-    is_dead = []
+    """Answers until a signal says otherwise."""
+    is_dead, withholds, may_interrupt = [], [], []
     signal.signal(signal.SIGUSR1, lambda *_: is_dead.append(True))
+    signal.signal(signal.SIGUSR2, lambda *_: withholds.append(True))
+    signal.signal(signal.SIGHUP, lambda *_: may_interrupt.append(True))
     channel = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={channel},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -96,9 +109,15 @@ def serve(point: str, content: bytes) -> None:
     while True:
         request = os.read(channel, 1 << 20)
         _, operation, unique, node = HEADER.unpack_from(request)
-        if is_dead or operation == FORGET:
+        if is_dead or operation == FORGET or (withholds and operation == READ):
             continue
-        body = reply(operation, node, request[40:], content)
+        if may_interrupt and operation != INTERRUPT:
+            continue
+        if operation == INTERRUPT:
+            (unique,) = struct.unpack_from("<Q", request, HEADER_BYTES)
+            body: bytes | int = EINTR
+        else:
+            body = reply(operation, node, request[HEADER_BYTES:], content)
         error, answer = (-body, b"") if isinstance(body, int) else (0, body)
         with contextlib.suppress(OSError):  # whoever asked is gone
             os.write(channel, struct.pack("<IiQ", 16 + len(answer), error, unique) + answer)

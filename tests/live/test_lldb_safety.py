@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answering import AnsweringProgram
 from harness import (
     ROOT,
     assert_consistent,
@@ -35,32 +36,11 @@ PROGRAMS = ROOT / "tests" / "live" / "programs"
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120 + 60 * ROUNDS)]
 
 
-class Patient:
+class Patient(AnsweringProgram):
     """A program whose threads all make progress; ``count`` tells how far."""
 
-    def __init__(self, command: list[str | Path]) -> None:
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            start_new_session=True,
-        )
-        assert self._line() == "ready"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def _say(self, word: str) -> None:
-        assert self.process.poll() is None, f"the program ended with {self.process.returncode}"
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{word}\n")
-
     def count(self) -> list[int]:
-        self._say("count")
-        return [int(word) for word in self._line().split()]
+        return [int(word) for word in self.answer_to("count").split()]
 
     def gets_on(self) -> None:
         """Returns once every count has grown."""
@@ -70,20 +50,19 @@ class Patient:
 
     def state(self) -> tuple[dict[str, dict[str, str]], str]:
         """Tracers, masks and dispositions of all threads; a digest of all code."""
-        found = states(self.process.pid, pending=False)  # alarms come all the time
+        found = states(self.pid, pending=False)  # alarms come all the time
         for fields in found.values():
             fields["SigBlk:"] = f"{int(fields['SigBlk:'], 16) & ~SIGTRAP:x}"
         code = hashlib.sha256()
-        with Path(f"/proc/{self.process.pid}/mem").open("rb") as memory:
-            maps = Path(f"/proc/{self.process.pid}/maps").read_text()
+        with Path(f"/proc/{self.pid}/mem").open("rb") as memory:
+            maps = Path(f"/proc/{self.pid}/maps").read_text()
             for start, end in re.findall(r"^(\w+)-(\w+) r-xp .* /", maps, re.MULTILINE):
                 memory.seek(int(start, 16))
                 code.update(memory.read(int(end, 16) - int(start, 16)))
         return found, code.hexdigest()
 
     def end(self) -> None:
-        self._say("end")
-        assert self._line() == "0", "a result is not what it would have been"
+        assert self.answer_to("end") == "0", "a result is not what it would have been"
         assert self.process.wait(timeout=60) == 0
 
 
@@ -117,7 +96,7 @@ def test_rounds_leave_no_trace(patient: Patient, part: int, tmp_path: Path) -> N
                 "--max-steps",
                 "50",
                 "--pid",
-                str(patient.process.pid),
+                str(patient.pid),
             ),
             timeout=120,
         )

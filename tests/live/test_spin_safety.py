@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answering import AnsweringProgram
 from harness import FLAGFINDER, compiled, flagfinder, kill_session, live_or_skip, run, started
 from signal_state import is_traced, states
 from sizes import rounds
@@ -153,49 +154,31 @@ int main(void)
 """
 
 
-class Patient:
+class Patient(AnsweringProgram):
     """The program above, with a question for its counters."""
 
     def __init__(self, program: Path) -> None:
-        self.process = subprocess.Popen(
-            [program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            start_new_session=True,
-        )
-        assert self._line() == "ready"
+        super().__init__([program])
         time.sleep(0.4)
 
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
     def counters(self) -> tuple[int, int, int]:
-        assert self.process.poll() is None, f"the program ended with {self.process.returncode}"
-        assert self.process.stdin is not None
-        self.process.stdin.write("count\n")
-        alarms, asked, wrong = map(int, self._line().split())
+        alarms, asked, wrong = map(int, self.answer_to("count").split())
         return alarms, asked, wrong
 
     def end(self, was_stopped: bool = False) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("end\n")
         # SIGSTOP itself makes epoll_wait answer EINTR.
-        assert self._line() == "0" or was_stopped, "a call returned what it would not have returned"
+        is_right = self.answer_to("end") == "0"
+        assert is_right or was_stopped, "a call returned what it would not have returned"
         assert self.process.wait(timeout=20) == 0
 
     def states(self) -> tuple[dict[str, dict[str, str]], str]:
         """Masks, tracers and processors of all threads; what is done with each signal."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("state\n")
-        handlers = self._line()
+        handlers = self.answer_to("state")
         # Alarms wait now and then.
-        return states(self.process.pid, pending=False), handlers
+        return states(self.pid, pending=False), handlers
 
     def is_traced(self) -> bool:
-        return is_traced(self.process.pid)
+        return is_traced(self.pid)
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +203,8 @@ def test_rounds_leave_no_trace(patient: Patient, in_place: bool) -> None:
     before = patient.states()
     for round_ in range(ROUNDS):
         alarms, asked, wrong = patient.counters()
-        os.kill(patient.process.pid, signal.SIGUSR1)
-        report = api.spin(patient.process.pid, budget=0.1, in_place=in_place)
+        os.kill(patient.pid, signal.SIGUSR1)
+        report = api.spin(patient.pid, budget=0.1, in_place=in_place)
         # Two words end the wait. Its main thread owes `ending`, nobody owes `never`.
         assert report.flag is not None, f"round {round_}: {report.raw}"
         assert report.flag.symbol in ("ending", "never"), f"round {round_}: {report.raw}"
@@ -293,7 +276,7 @@ def test_a_stop_is_no_longer_than_allowed_or_the_report_tells_why(patient: Patie
         for _ in range(6 * len(os.sched_getaffinity(0))):
             load.enter_context(started(["sh", "-c", "while :; do :; done"]))
         for _ in range(ROUNDS):
-            report = api.spin(patient.process.pid, budget=budget, in_place=True)
+            report = api.spin(patient.pid, budget=budget, in_place=True)
             for thread in report.threads:
                 told = any(
                     note.startswith(f"thread {thread.tid} stood still") for note in report.notes
@@ -313,7 +296,7 @@ def test_kill_of_the_command_in_the_middle_does_no_harm(
         if kill >= KILLS and in_the_middle:
             break
         command = subprocess.Popen(
-            [*FLAGFINDER, "spin", *options, str(patient.process.pid)],
+            [*FLAGFINDER, "spin", *options, str(patient.pid)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -341,12 +324,12 @@ def test_kill_of_the_command_in_the_middle_does_no_harm(
 
 @pytest.mark.live
 def test_blocked_threads_are_described_and_not_touched(patient: Patient) -> None:
-    threads = {thread.tid: thread for thread in api.spin(patient.process.pid, budget=0.1).threads}
+    threads = {thread.tid: thread for thread in api.spin(patient.pid, budget=0.1).threads}
     waits = [thread for thread in threads.values() if thread.wait is not None and thread.steps == 0]
     holder = next(
         t for t in waits if t.wait and t.wait.syscall == "read" and "pipe" in t.wait.summary
     )
-    assert f"process {patient.process.pid}" in holder.reason, "who holds the other end of the pipe"
+    assert f"process {patient.pid}" in holder.reason, "who holds the other end of the pipe"
     locked = next(t for t in waits if t.wait and "big_lock" in t.wait.summary)
     assert f"held by thread {holder.tid}" in locked.reason
     assert any(
@@ -358,7 +341,7 @@ def test_blocked_threads_are_described_and_not_touched(patient: Patient) -> None
 
 @pytest.mark.live
 def test_stopped_and_traced_processes_do_not_hang_it(patient: Patient) -> None:
-    pid = patient.process.pid
+    pid = patient.pid
     os.kill(pid, signal.SIGSTOP)
     begun = time.monotonic()
     report = api.spin(pid)
@@ -406,7 +389,7 @@ def test_without_permission_the_missing_capability_is_named(patient: Patient) ->
         "import os, sys, flagfinder.cli as cli; cli.build_parser(); os.setuid(65534); "
         "sys.exit(cli.main(sys.argv[1:]))"
     )
-    ran = run([sys.executable, "-P", "-c", script, "spin", str(patient.process.pid)], timeout=60)
+    ran = run([sys.executable, "-P", "-c", script, "spin", str(patient.pid)], timeout=60)
     assert ran.returncode == 77, ran.stderr
     assert (
         "CAP_SYS_PTRACE" in ran.stderr

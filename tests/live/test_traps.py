@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answering import AnsweringProgram
 from harness import FLAGFINDER, compiled, flagfinder, kill_session
 from signal_state import is_traced, states
 from sizes import rounds
@@ -20,55 +21,36 @@ import flagfinder as api
 
 LOOKS = rounds(usual=3, bar=50)
 PROGRAMS = Path(__file__).with_name("programs")
+State = tuple[dict[str, dict[str, str]], str]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60 + 20 * LOOKS)]
 
 
-class Patient:
+class Patient(AnsweringProgram):
     """The program ``traps.c``."""
 
     def __init__(self, program: Path, kind: str) -> None:
-        self.process = subprocess.Popen(
-            [program, kind],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            start_new_session=True,
-        )
-        assert self._line() == "ready"
-        self.pid = self.process.pid
+        super().__init__([program, kind])
         # Signals that arrive all the time wait now and then.
         self._timed = kind == "waits"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def _say(self, word: str) -> None:
-        assert self.process.poll() is None, f"the program ended with {self.process.returncode}"
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{word}\n")
 
     def worker(self) -> int:
         return max(map(int, os.listdir(f"/proc/{self.pid}/task")))  # noqa: PTH208 (only names)
 
-    def state(self) -> tuple[object, str]:
+    def state(self) -> State:
         """Masks, dispositions and waiting signals; what its handlers are."""
-        self._say("state")
-        return states(self.pid, pending=not self._timed), self._line()
+        handlers = self.answer_to("state")
+        return states(self.pid, pending=not self._timed), handlers
 
-    def masks(self) -> tuple[object, str]:
+    def masks(self) -> State:
         """The same without the mask of a thread that changes it all the time."""
         found, handlers = self.state()
-        assert isinstance(found, dict)
         for fields in found.values():
             del fields["SigBlk:"]
         return found, handlers
 
     def end(self) -> tuple[int, int]:
         """What went wrong, and SIGTRAPs that it got."""
-        self._say("end")
-        wrong, traps, rounds_ = map(int, self._line().split())
+        wrong, traps, rounds_ = map(int, self.answer_to("end").split())
         assert rounds_ > 0 and self.process.wait(timeout=20) == 0
         return wrong, traps
 
@@ -97,7 +79,7 @@ def look(patient: Patient, *, in_place: bool = True) -> api.SpinThread:
 @pytest.mark.parametrize("patient", ["blocks"], indirect=True)
 def test_a_thread_that_blocks_it_keeps_handler_and_mask(patient: Patient) -> None:
     before = patient.state()
-    assert any(int(fields["SigBlk:"], 16) & 1 << 4 for fields in before[0].values())  # type: ignore[attr-defined]
+    assert any(int(fields["SigBlk:"], 16) & 1 << 4 for fields in before[0].values())
     for _ in range(LOOKS):
         thread = look(patient)
         assert thread.steps > 10 and thread.via == "in-place", thread
@@ -176,11 +158,11 @@ def test_one_that_comes_meanwhile_waits(patient: Patient, to_thread: bool) -> No
     assert sent.is_set() and after[1] == before[1]
     waiting = {
         (name, field): fields.pop(field)
-        for name, fields in after[0].items()  # type: ignore[attr-defined]
+        for name, fields in after[0].items()
         for field in ("SigPnd:", "ShdPnd:")
     }
     assert any(int(mask, 16) & 1 << 4 for mask in waiting.values()), waiting
-    for fields in before[0].values():  # type: ignore[attr-defined]
+    for fields in before[0].values():
         del fields["SigPnd:"], fields["ShdPnd:"]
     assert after[0] == before[0]
     assert patient.end() == (0, 0), "it was delivered though it is blocked"

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,10 @@ NAMES = {
 }
 
 
-def why_of(how: str, tmp_path: Path, *more: str) -> dict[str, Any]:
+def why_of(
+    how: str, tmp_path: Path, *more: str, stands: Callable[[], object] = lambda: None
+) -> dict[str, Any]:
+    """What `why` tells of it, once ``stands`` has returned."""
     java = shutil.which("java")
     if java is None:
         live_or_skip("java is not installed")
@@ -34,6 +39,7 @@ def why_of(how: str, tmp_path: Path, *more: str) -> dict[str, Any]:
         started(command, stdin=subprocess.PIPE, stdout=stdout) as process,
     ):
         wait_until(process, lambda: "started" in out.read_text())
+        stands()
         time.sleep(1.5)  # each holds its own
         ran = flagfinder("why", "--json", str(process.pid), timeout=120)
     report: dict[str, Any] = json.loads(ran.stdout)
@@ -84,7 +90,15 @@ def test_a_task_that_its_own_pool_would_have_to_run(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_an_answer_that_another_thread_reads_is_owed_by_the_server(tmp_path: Path) -> None:
     """Beside the connection, that thread waits for what threads of its own process ask of it."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        report = why_of("http", tmp_path, str(server.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as connections:
+
+        def has_asked() -> None:
+            """A machine with much to do takes seconds to load Java's client."""
+            server.settimeout(60)
+            connections.enter_context(server.accept()[0]).recv(1)
+
+        port = str(server.getsockname()[1])
+        report = why_of("http", tmp_path, port, stands=has_asked)
     owing = {link["waiter"]["name"]: link["owed_by"] for link in report["links"]}
+    assert "HttpClient-1-Se" in owing, report["story"]
     assert owing["HttpClient-1-Se"]["pid"] == os.getpid(), report["story"]

@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn where_it_goes_is_followed_as_far_as_it_is_known() {
-        let mut code = vec![0x48, 0x8b, 0x07, 0x48, 0x3b, 0x47, 0x08]; // mov rax, [rdi]; cmp rax, [rdi+8]
+        // mov rax, [rdi]; cmp rax, [rdi+8]
+        let mut code = vec![0x48, 0x8b, 0x07, 0x48, 0x3b, 0x47, 0x08];
         code.extend([0x74, 0x01, 0xcc, 0x89, 0x07]); // je +1; int3; mov [rdi], eax
         assert_eq!(stores_of(&code, &[]), [(ENTRY, Some(LIST))]);
         // cmp rax, rcx (unknown); je; ..

@@ -245,8 +245,8 @@ fn map_failed(name: &str, error: &aya::maps::MapError) -> Failure {
 
 fn refused(what: &str, found: String) -> Failure {
     let fix = format!(
-        "It needs Linux {MINIMUM_KERNEL} or newer with BPF and BTF (/sys/kernel/btf/vmlinux), and CAP_BPF and \
-         CAP_PERFMON. `flagfinder doctor` tells what works here."
+        "It needs Linux {MINIMUM_KERNEL} or newer with BPF and BTF (/sys/kernel/btf/vmlinux), and \
+         CAP_BPF and CAP_PERFMON. `flagfinder doctor` tells what works here."
     );
     unavailable(what, found, fix)
 }

@@ -34,7 +34,9 @@ pub fn require(what: &str, needed: &[Capability]) -> Result<()> {
     };
     if is_in_user_namespace() {
         return refused(
-            "this process is in a user namespace (a rootless container), where they do not count for BPF".into(),
+            "this process is in a user namespace (a rootless container), where they do not count \
+             for BPF"
+                .into(),
             "Run it outside, or in a container of the machine's own root.".into(),
         );
     }

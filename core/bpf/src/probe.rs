@@ -65,7 +65,10 @@ pub fn check_programs() -> Result<()> {
         unavailable(
             "BPF programs can't be loaded",
             format!("bpf(BPF_PROG_LOAD): {error}"),
-            format!("Use Linux {MINIMUM_KERNEL} or newer, where nothing (lockdown, seccomp of a container) forbids BPF."),
+            format!(
+                "Use Linux {MINIMUM_KERNEL} or newer, where nothing (lockdown, seccomp of a \
+                 container) forbids BPF."
+            ),
         )
     })?;
     fs::metadata(TYPES).map_err(|error| {
@@ -94,8 +97,8 @@ pub fn check_breakpoints() -> Result<()> {
         unavailable(
             "Breakpoints can't be set",
             format!("perf_event_open: {error}"),
-            "They need a CPU with free debug registers: end other tools' watchpoints (`gdb`, `perf record -e mem:..`); \
-             some virtual machines hide the registers.",
+            "They need a CPU with free debug registers: end other tools' watchpoints (`gdb`, `perf \
+             record -e mem:..`); some virtual machines hide the registers.",
         )
     })
 }

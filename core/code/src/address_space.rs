@@ -2,8 +2,6 @@
 //! Memory that can be read by address, whoever holds it.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use rustc_hash::FxHashMap;
 
@@ -25,14 +23,6 @@ pub trait AddressSpace {
     /// Eight bytes, little-endian; `None` where not all of them can be read.
     fn word(&self, address: u64) -> Option<u64> {
         self.number(address, 8)
-    }
-}
-
-/// /proc/PID/mem.
-impl AddressSpace for File {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let offset = i64::try_from(address);
-        offset.map_or(0, |at| self.read_at(buffer, at as u64).unwrap_or(0))
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use gimli::{
     AttributeValue, DebugInfoOffset, EndianArcSlice, LittleEndian, Operation, Reader, UnitOffset,
 };
-use object::{Object, ObjectSection};
 use memmap2::Mmap;
+use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
 use crate::budget::{share, Share};

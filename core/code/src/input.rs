@@ -35,6 +35,11 @@ pub struct ModuleInput {
 }
 
 impl ModuleInput {
+    /// Is `name` its path, or its file's name?
+    pub fn is_called(&self, name: &str) -> bool {
+        self.path == name || *self.identity.name == *name
+    }
+
     /// Is `later` this module, at the same place?
     pub(crate) fn is_still(&self, later: &ModuleInput) -> bool {
         let of = |module: &ModuleInput| (module.base, module.path.clone(), module.file.clone());

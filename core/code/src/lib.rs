@@ -6,6 +6,7 @@
 //! and loops of observed control flow), and names.
 //! Blind spots: x86-64 only; files are believed only when their build-id agrees.
 
+mod absent;
 mod address_space;
 mod ahead;
 mod ahead_machine;

@@ -3,7 +3,6 @@
 //! process.
 
 use crate::debug::{Debug, TypeId, Variable};
-use crate::input::ModuleInput;
 use crate::names::Names;
 use crate::scope::TypeRef;
 
@@ -18,10 +17,6 @@ pub struct VariableAt {
     pub kind: Option<TypeRef>,
     /// Index of the module that defines it.
     pub module: usize,
-}
-
-fn is_meant(module: &ModuleInput, wanted: Option<&str>) -> bool {
-    wanted.is_none_or(|wanted| module.path == wanted || *module.identity.name == *wanted)
 }
 
 impl Names {
@@ -39,7 +34,7 @@ impl Names {
     fn found(&self, module: Option<&str>, name: &str, tls: bool) -> Vec<VariableAt> {
         let mut found: Vec<VariableAt> = Vec::new();
         for (index, input) in self.input.modules.iter().enumerate() {
-            if !is_meant(input, module) {
+            if !module.is_none_or(|name| input.is_called(name)) {
                 continue;
             }
             let image = self.image(index);
@@ -84,7 +79,7 @@ impl Names {
     /// Index of the module with this file name or path.
     pub fn module_named(&self, name: &str) -> Option<usize> {
         let mut modules = self.input.modules.iter();
-        modules.position(|module| is_meant(module, Some(name)))
+        modules.position(|module| module.is_called(name))
     }
 
     /// Bytes of a value of this type.

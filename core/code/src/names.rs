@@ -306,18 +306,15 @@ impl Names {
     /// Run-time addresses and sizes (0: unknown) of a symbol, functions and variables,
     /// in the modules whose file name or path is `module` (all when `None`).
     pub fn resolve(&self, module: Option<&str>, symbol: &str) -> Vec<(u64, u64)> {
-        let is_meant = |m: &ModuleInput| {
-            module.is_none_or(|wanted| m.path == wanted || *m.identity.name == *wanted)
-        };
         let mut found = Vec::new();
-        for (index, module) in self.input.modules.iter().enumerate() {
-            if is_meant(module) {
+        for (index, input) in self.input.modules.iter().enumerate() {
+            if module.is_none_or(|name| input.is_called(name)) {
                 let symbols = &self.image(index).symbols;
                 let both = symbols
                     .data
                     .by_name(symbol)
                     .chain(symbols.code.by_name(symbol));
-                found.extend(both.map(|f| (module.base.wrapping_add(f.start), f.size)));
+                found.extend(both.map(|f| (input.base.wrapping_add(f.start), f.size)));
             }
         }
         found.sort_unstable();

@@ -1,122 +1,153 @@
 // SPDX-License-Identifier: MIT
-//! The memory of a running process, as /proc/PID/mem shows it; nothing is stopped.
+//! The memory of a running process; nothing is stopped, and it gets no pages by it.
 //!
-//! A page of a file that is not in memory has to be fetched. Where the file's server or machine is
-//! silent, that holds the reader for ever, and the process's address space with it. So of such
-//! files only those pages are read that the process has. Blind spots: a server that answers when it
-//! is asked about its file system, and then does not hand out a page.
+//! Through /proc only those pages are read that the process has. For another one the kernel would
+//! ask whoever is to fill it: a server of FUSE, another machine, or the process's own handler
+//! (userfaultfd). That may hold the reader for ever, and the process with it. What lies in pages
+//! that it does not have is known by other means ([`Absent`]), or it can't be read. Blind spot: a
+//! page that goes away between the look for it and the read.
 
 use std::fs::File;
-use std::io::{ErrorKind, Result};
-use std::path::Path;
+use std::io::Result;
+use std::os::unix::fs::FileExt;
+use std::ptr::without_provenance_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flagfinder_files::{kind_of, path_of_process};
-use flagfinder_linux::mounts;
 use flagfinder_linux::pagemap::Pagemap;
-use flagfinder_linux::proc::{path, text_of};
+use flagfinder_linux::proc::path;
 
+use crate::absent::Absent;
 use crate::address_space::AddressSpace;
 
 const PAGE: u64 = 4096;
+/// UIO_MAXIOV.
+const AT_ONCE: usize = 1024;
 
 /// The memory of a process.
+#[derive(Debug)]
 pub struct ProcessMemory {
     memory: File,
-    /// Where files are mapped whose file system does not answer.
-    silent: Vec<(u64, u64)>,
-    pages: Option<Pagemap>,
+    pages: Pagemap,
+    absent: Mutex<Absent>,
 }
 
 impl ProcessMemory {
+    /// `pid` may be that of a thread.
+    ///
     /// # Errors
     /// When the process is gone or may not be looked at.
     pub fn open(pid: u32) -> Result<ProcessMemory> {
-        let memory = File::open(path(pid, "mem"))?;
-        let silent = silent(pid);
-        let pages = match silent.is_empty() {
-            true => None,
-            false => Pagemap::open(pid).ok(),
-        };
+        flagfinder_files::heard_of(pid);
         Ok(ProcessMemory {
-            memory,
-            silent,
-            pages,
+            memory: File::open(path(pid, "mem"))?,
+            pages: Pagemap::open(pid)?,
+            absent: Mutex::new(Absent::of(pid)),
         })
     }
 
-    /// May each page be read without a wait?
-    pub fn is_all_at_hand(&self) -> bool {
-        self.silent.is_empty()
+    fn absent(&self) -> MutexGuard<'_, Absent> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_at_hand(&self, address: u64) -> bool {
-        let is_in = |(start, end): &(u64, u64)| (*start..*end).contains(&address);
-        if !self.silent.iter().any(is_in) {
-            return true;
+    /// As [`AddressSpace::read`], while a thread of the process is held: no file is asked for whose
+    /// file system may be silent.
+    pub fn read_held(&self, address: u64, buffer: &mut [u8]) -> usize {
+        self.read_parts(address, buffer, true)
+    }
+
+    fn read_parts(&self, address: u64, buffer: &mut [u8], is_held: bool) -> usize {
+        let Some(end) = address.checked_add(buffer.len() as u64) else {
+            return 0;
+        };
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = address + done as u64;
+            let Ok(run) = self.pages.run(at, end) else {
+                break;
+            };
+            let part = &mut buffer[done..(run.end.min(end) - address) as usize];
+            let got = match run.exists {
+                true => self.memory.read_at(part, at).unwrap_or(0),
+                false => self.absent().read(at, part, is_held),
+            };
+            done += got;
+            if got < part.len() {
+                break;
+            }
         }
-        let start = address & !(PAGE - 1);
-        let there = self.pages.as_ref().map(|p| p.there(start, start + PAGE));
-        there.is_some_and(|there| there.is_ok_and(|found| !found.is_empty()))
+        done
+    }
+
+    /// Reads those of many pages that the process has, in as few calls as it takes; returns which.
+    pub fn read_there(
+        &self,
+        tid: u32,
+        addresses: &[u64],
+        pages: &mut [Box<[u8; 4096]>],
+    ) -> Vec<bool> {
+        let mut read = vec![false; addresses.len()];
+        let is_there = |at: u64| self.pages.run(at, at + PAGE).is_ok_and(|run| run.exists);
+        let mut there = (0..addresses.len()).filter(|number| is_there(addresses[*number]));
+        loop {
+            let numbers: Vec<usize> = there.by_ref().take(AT_ONCE).collect();
+            if numbers.is_empty() {
+                return read;
+            }
+            let vector = |base: usize| libc::iovec {
+                iov_base: without_provenance_mut(base),
+                iov_len: PAGE as usize,
+            };
+            let remote: Vec<_> = numbers
+                .iter()
+                .map(|n| vector(addresses[*n] as usize))
+                .collect();
+            let local = numbers
+                .iter()
+                .map(|n| vector(pages[*n].as_mut_ptr().expose_provenance()));
+            let local: Vec<_> = local.collect();
+            let (from, count) = (local.as_ptr(), numbers.len() as libc::c_ulong);
+            // SAFETY: the local vectors are the caller's pages; the kernel checks the remote ones.
+            let got = unsafe {
+                libc::process_vm_readv(tid as i32, from, count, remote.as_ptr(), count, 0)
+            };
+            let whole = usize::try_from(got).unwrap_or(0) / PAGE as usize;
+            for number in &numbers[..whole] {
+                read[*number] = true;
+            }
+            // The call ends at a page without rights; debuggers may read it all the same.
+            for number in &numbers[whole..] {
+                let (at, page) = (addresses[*number], &mut pages[*number][..]);
+                read[*number] = is_there(at) && self.memory.read_exact_at(page, at).is_ok();
+            }
+        }
+    }
+
+    /// The stretches (start, end) of the pages that the process has between these addresses; none
+    /// when it is gone.
+    pub fn there(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        self.pages.there(start, end).unwrap_or_default()
+    }
+
+    /// Is a page of this address mapped that the process does not have, and of which nobody can
+    /// tell what it holds without asking for it? Of memory that is zero until it is written,
+    /// somebody can.
+    pub fn withholds(&self, address: u64) -> bool {
+        let exists = self.pages.run(address, address.saturating_add(1));
+        exists.is_ok_and(|run| !run.exists) && self.absent().withholds(address)
+    }
+
+    /// May a write there wait for somebody?
+    pub fn may_hold_a_writer(&self, address: u64) -> bool {
+        let mut absent = self.absent();
+        absent.is_watched(address)
+            || !self.pages.is_unprotected(address) && absent.withholds(address)
     }
 }
 
 impl AddressSpace for ProcessMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        if self.is_all_at_hand() {
-            return self.memory.read(address, buffer);
-        }
-        let mut read = 0;
-        while read < buffer.len() {
-            let Some(at) = address.checked_add(read as u64) else {
-                break;
-            };
-            let page_end = (PAGE - at % PAGE) as usize;
-            let end = buffer.len().min(read + page_end);
-            let part = &mut buffer[read..end];
-            let got = match self.is_at_hand(at) {
-                true => self.memory.read(at, part),
-                false => 0,
-            };
-            read += got;
-            if got == 0 {
-                break;
-            }
-        }
-        read
+        self.read_parts(address, buffer, false)
     }
-}
-
-/// The stretches of memory that hold files of silent file systems.
-fn silent(pid: u32) -> Vec<(u64, u64)> {
-    let table = text_of(pid, "mountinfo").unwrap_or_default();
-    let mut may_hang = mounts::all(&table).filter(|m| m.may_hang()).peekable();
-    if may_hang.peek().is_none() {
-        return Vec::new();
-    }
-    let maps = text_of(pid, "maps").unwrap_or_default();
-    let mapped: Vec<_> = maps.lines().filter_map(device_of).collect();
-    let is_silent = |place: &str| {
-        let asked = kind_of(&path_of_process(pid, Path::new(place)));
-        asked.is_err_and(|error| error.kind() == ErrorKind::TimedOut)
-    };
-    let used = may_hang.filter(|mount| mapped.iter().any(|(_, device)| *device == mount.device));
-    let silent: Vec<_> = used
-        .filter(|mount| is_silent(mount.place))
-        .map(|mount| mount.device)
-        .collect();
-    let is_of_silent = mapped.iter().filter(|(_, device)| silent.contains(device));
-    is_of_silent.map(|(range, _)| *range).collect()
-}
-
-/// Of a line of /proc/PID/maps: the addresses, and the file's device.
-fn device_of(line: &str) -> Option<((u64, u64), (u32, u32))> {
-    let mut fields = line.split_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let (major, minor) = fields.nth(2)?.split_once(':')?;
-    let address = |text| u64::from_str_radix(text, 16).ok();
-    let number = |text| u32::from_str_radix(text, 16).ok();
-    let range = (address(start)?, address(end)?);
-    Some((range, (number(major)?, number(minor)?)))
 }
 
 #[cfg(test)]
@@ -124,17 +155,76 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_maps_names_a_device() {
-        let line = "7f00-8f00 r-xp 00001000 00:2b 12 /mnt/a b/app";
-        assert_eq!(device_of(line), Some(((0x7f00, 0x8f00), (0, 43))));
-        assert_eq!(device_of("7f00-8f00 r-xp"), None);
-    }
-
-    #[test]
-    fn the_memory_of_this_process_is_at_hand() {
+    fn the_memory_of_this_process_is_read() {
         let memory = ProcessMemory::open(std::process::id()).expect("it lives");
         let word = 0x1234_5678_9abc_def0u64;
         let address = std::ptr::from_ref(&word) as u64;
         assert_eq!(memory.word(address), Some(word));
+        assert!(!memory.withholds(address) && !memory.may_hold_a_writer(address));
+        assert_eq!(memory.word(0x10), None);
+        assert_eq!(memory.word(u64::MAX - 2), None);
+    }
+
+    /// Maps three pages, has them looked at, and takes them away.
+    fn with_mapping(flags: i32, file: i32, look: impl FnOnce(&ProcessMemory, u64)) {
+        let size = 3 * PAGE as usize;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, rights, flags, file, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        // SAFETY: within the mapping, which is private to this test.
+        unsafe { memory.cast::<u8>().add(PAGE as usize).write(7) };
+        let read = ProcessMemory::open(std::process::id()).expect("it lives");
+        look(&read, memory.expose_provenance() as u64);
+        // SAFETY: our own mapping, which nobody uses any more.
+        unsafe { libc::munmap(memory, size) };
+    }
+
+    #[test]
+    fn pages_that_nobody_touched_are_zero_and_are_not_made() {
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        for flags in [private, shared] {
+            with_mapping(flags, -1, |memory, start| {
+                let there = [(start + PAGE, start + 2 * PAGE)];
+                let end = start + 3 * PAGE;
+                if memory.there(start, end) != there {
+                    // Huge pages: all were made at once.
+                    return;
+                }
+                let mut bytes = vec![1; 3 * PAGE as usize];
+                match memory.read(start, &mut bytes) {
+                    // Only some users may open memory that is shared.
+                    0 if flags == shared => assert!(memory.withholds(start)),
+                    got => assert_eq!(got, bytes.len()),
+                }
+                assert_eq!(memory.number(start + PAGE, 1), Some(7));
+                assert_eq!(memory.there(start, end), there);
+                let pages = &mut [Box::new([1; 4096]), Box::new([1; 4096])];
+                let read = memory.read_there(std::process::id(), &[start, start + PAGE], pages);
+                assert_eq!(read, [false, true]);
+                assert_eq!(pages[1][0], 7);
+            });
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_file_that_the_process_lacks_is_read_from_the_file() {
+        use std::os::fd::AsRawFd;
+        let path = std::env::temp_dir().join(format!("ff-lacks-{}", std::process::id()));
+        std::fs::write(&path, [9; 2 * PAGE as usize + 100]).expect("written");
+        let file = File::open(&path).expect("opened");
+        with_mapping(libc::MAP_PRIVATE, file.as_raw_fd(), |memory, start| {
+            // SAFETY: our own mapping; a page that is given back is the file's again.
+            unsafe {
+                let third = without_provenance_mut((start + 2 * PAGE) as usize);
+                libc::madvise(third, PAGE as usize, libc::MADV_DONTNEED);
+            }
+            assert_eq!(memory.number(start + 2 * PAGE, 2), Some(0x0909));
+            assert_eq!(memory.number(start + 2 * PAGE + 99, 2), Some(9));
+            let there = memory.there(start + 2 * PAGE, start + 3 * PAGE);
+            assert_eq!(there, []);
+        });
+        std::fs::remove_file(&path).expect("removed");
     }
 }

@@ -292,7 +292,9 @@ mod tests {
 
     #[test]
     fn arguments_are_left_out() {
-        let made = "std::enable_if<true>::type std::make_unique<A, char const (&) [22]>(char const (&) [22])";
+        let made =
+            "std::enable_if<true>::type std::make_unique<A, char const (&) [22]>(char const (&) \
+             [22])";
         assert_eq!(without_arguments(made), "std::make_unique");
         assert_eq!(
             without_arguments("alloc::sync::Arc<T>::new"),

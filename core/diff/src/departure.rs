@@ -123,9 +123,14 @@ impl Case<'_> {
             found.normal_target = usual.map_or(NO_PLACE, |(edge, _)| edge.1);
             found.confidence = 0.8 * factor;
             why.push(format!(
-                "the normal run made this call {} and never came to {}; at this branch it always went the other way",
+                "the normal run made this call {} and never came to {}; at this branch it always \
+                 went the other way",
                 times(side.all.frames),
-                if frame == self.held.frame { "the loop" } else { "the call that leads to the loop" }
+                if frame == self.held.frame {
+                    "the loop"
+                } else {
+                    "the call that leads to the loop"
+                }
             ));
         } else {
             found.confidence = 0.3 * factor;

@@ -120,8 +120,10 @@ impl Search<'_> {
         };
         debug_assert_eq!(of, serial);
         self.at_branch = None;
-        if matches!(self.wanted, Wanted::LastTo(place) | Wanted::LastLikeTo(_, place) if place == to)
-        {
+        if matches!(
+            self.wanted,
+            Wanted::LastTo(place) | Wanted::LastLikeTo(_, place) if place == to
+        ) {
             self.found = Some(execution);
         }
     }

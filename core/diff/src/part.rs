@@ -397,8 +397,13 @@ fn leads_out(
 pub(crate) fn describe_context(context: ContextMatch) -> String {
     match context {
         ContextMatch::Paired => "compared with the same calls of the paired thread",
-        ContextMatch::OtherThread => "compared with the same calls of other threads: the paired one did not do this (roles may change between runs)",
-        ContextMatch::SameCaller => "compared with calls from the same place that was reached another way",
+        ContextMatch::OtherThread => {
+            "compared with the same calls of other threads: the paired one did not do this (roles \
+             may change between runs)"
+        }
+        ContextMatch::SameCaller => {
+            "compared with calls from the same place that was reached another way"
+        }
         ContextMatch::SameFunction => "compared with calls of the same function from elsewhere",
         ContextMatch::None => "nothing to compare with",
     }

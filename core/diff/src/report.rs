@@ -226,7 +226,9 @@ impl<F> Writer<'_, F> {
                 if run.surveys.len() == 1 { "" } else { "s" }
             ));
             if mended * 100 > blocks {
-                notes.push(format!("{name} run: {mended} calls and returns did not pair; contexts are less certain"));
+                notes.push(format!(
+                    "{name} run: {mended} calls and returns did not pair; contexts are less certain"
+                ));
             }
         }
         notes

@@ -75,7 +75,8 @@ pub fn started_otherwise<F>(
     };
     (program == other && ours != theirs).then(|| {
         format!(
-            "{program} was started {} in the normal run and {} in the spin run; what it did from its own start on is compared",
+            "{program} was started {} in the normal run and {} in the spin run; what it did from \
+             its own start on is compared",
             way(&theirs),
             way(&ours)
         )

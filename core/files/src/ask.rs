@@ -14,8 +14,8 @@ use flagfinder_linux::mounts::{of_path, server, Mount, WAITS_FOR_SERVER_IN};
 use flagfinder_linux::proc::{self, Stat};
 
 use crate::message::{
-    bytes_of, from_bytes, receive, send, Reply, Request, BELIEVED_GROUPS, FORBIDDEN, GOES_ON, LEASED, MOST,
-    NOT_REGULAR, OTHER_KIND, TOO_LARGE, UNCERTAIN,
+    bytes_of, from_bytes, receive, send, Reply, Request, BELIEVED_GROUPS, FORBIDDEN, GOES_ON,
+    LEASED, MOST, NOT_REGULAR, OTHER_KIND, TOO_LARGE, UNCERTAIN,
 };
 use crate::opener::{serve, Room};
 

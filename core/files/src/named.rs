@@ -2,11 +2,14 @@
 //! Files that a patient, a core or a trace names: opened as the one who names them would.
 //!
 //! In: a path. `/proc/PID/root/..` and `/proc/PID/cwd/..` are the process's own: no link leads out
-//! of its root, and its user and groups must be allowed to read the file. Other paths are ours.
-//! Out: a file, or what stat(2) says of it. A file of another machine or of a server (FUSE) comes as
-//! a copy in memory, so that no read waits. Blind spots: access control lists, where we may not
-//! take the process's rights; the rights of a user namespace's own root.
+//! of its root, and its user and groups must be allowed to read the file, and be those that it had
+//! when we first heard of it: a name that it gave is not opened with what another program has.
+//! Other paths are ours. Out: a file, or what stat(2) says of it. A file of another machine or of a
+//! server (FUSE) comes as a copy in memory, so that no read waits. Where we may not take the
+//! process's rights, nothing is opened for it. Blind spots: the rights of a user namespace's own
+//! root; a process that has the number of one that ended.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{read_link, File};
 use std::io::{Error, ErrorKind, Result};
@@ -16,7 +19,7 @@ use std::path::{absolute, Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::proc;
+use flagfinder_linux::proc::{self, Stat};
 
 use crate::ask::{Answer, Question};
 use crate::file_system::Kind;
@@ -68,7 +71,17 @@ enum Place {
     },
 }
 
+/// What processes might when we first heard of them.
+static FIRST_SEEN: Mutex<BTreeMap<u32, Seen>> = Mutex::new(BTreeMap::new());
+
+struct Seen {
+    /// When it began, in the kernel's ticks.
+    started: u64,
+    rights: Rights,
+}
+
 /// The rights of a process.
+#[derive(Clone, PartialEq, Eq)]
 struct Rights {
     uid: u32,
     gid: u32,
@@ -101,7 +114,7 @@ pub fn open_with_facts(path: &Path) -> Result<Opened> {
 /// # Errors
 /// As [`open_named`].
 pub fn open_if_it_may(pid: u32, path: &Path) -> Result<Opened> {
-    open(path, &Place::of(path)?, Some(&Rights::of(pid)?))
+    open(path, &Place::of(path)?, Some(&Rights::unchanged(pid)?))
 }
 
 /// Opens a file by a name of the process's: in its root, or where it stands.
@@ -112,8 +125,16 @@ pub fn open_of_process(pid: u32, name: &Path) -> Result<Opened> {
     open_with_facts(&path_of_process(pid, name))
 }
 
+/// From now on files are opened for the process only while it has the rights that it has now. Call
+/// before it gives the first name.
+pub fn heard_of(pid: u32) {
+    // What can't be told of it now is asked again when it names a file.
+    let _ = Rights::unchanged(pid);
+}
+
 /// What the process calls so, as a path that this crate opens as the process would.
 pub fn path_of_process(pid: u32, name: &Path) -> PathBuf {
+    heard_of(pid);
     let begins = if name.has_root() { "root" } else { "cwd" };
     let rest = name.strip_prefix("/").unwrap_or(name);
     proc::path(pid, begins).join(rest)
@@ -322,7 +343,7 @@ impl Place {
     /// Those with which the file is opened; `None`: ours.
     fn rights(&self) -> Result<Option<Rights>> {
         match self {
-            Place::Inside { pid, .. } => Rights::of(*pid).map(Some),
+            Place::Inside { pid, .. } => Rights::unchanged(*pid).map(Some),
             _ => Ok(None),
         }
     }
@@ -392,6 +413,32 @@ fn stands_in(pid: u32) -> Result<PathBuf> {
 }
 
 impl Rights {
+    /// Those that it has now.
+    ///
+    /// # Errors
+    /// They have changed since we first heard of it; it is gone.
+    fn unchanged(pid: u32) -> Result<Rights> {
+        let rights = Rights::of(pid)?;
+        let started = Stat::of(pid).and_then(|stat| stat.field(Stat::STARTED));
+        let started = started.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
+        let mut all = FIRST_SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(&pid).filter(|seen| seen.started == started) {
+            Some(seen) if seen.rights != rights => Err(Error::new(
+                ErrorKind::PermissionDenied,
+                "its process has other rights now than when it was first looked at",
+            )),
+            Some(_) => Ok(rights),
+            None => {
+                let seen = Seen {
+                    started,
+                    rights: rights.clone(),
+                };
+                all.insert(pid, seen);
+                Ok(rights)
+            }
+        }
+    }
+
     fn of(pid: u32) -> Result<Rights> {
         let status = proc::text(format!("/proc/{pid}/status"))?;
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));

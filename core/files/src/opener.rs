@@ -12,9 +12,9 @@ use crate::file_system::{is_proc, Kind};
 use crate::lease::is_leased;
 use crate::message::{
     bytes_of, from_bytes, receive, send, Facts, Reply, Request, BELIEVED_GROUPS, CALL, FACTS,
-    FORBIDDEN, FOR_WRITING, GOES_ON, IN_ROOT, KEEP_CAPABILITIES, KIND, LEASED, MOST_GROUPS, MOST_READ,
-    NOT_REGULAR, NO_FOLLOW, OPEN, OTHER_KIND, OUTSIDE_PROC, READ, RESOLVE, TOO_LARGE, UNCERTAIN,
-    WITH_RIGHTS,
+    FORBIDDEN, FOR_WRITING, GOES_ON, IN_ROOT, KEEP_CAPABILITIES, KIND, LEASED, MOST_GROUPS,
+    MOST_READ, NOT_REGULAR, NO_FOLLOW, OPEN, OTHER_KIND, OUTSIDE_PROC, READ, RESOLVE, TOO_LARGE,
+    UNCERTAIN, WITH_RIGHTS,
 };
 
 /// Bytes of the largest structure that a call of a copy fills (`struct statx`).
@@ -60,13 +60,6 @@ struct Rights {
     gid: u32,
     groups: usize,
     capabilities: [[u32; 3]; 2],
-}
-
-/// What is to be checked by hand, since the kernel can't be told to.
-#[derive(PartialEq)]
-enum Taken {
-    ByKernel,
-    ByMode,
 }
 
 /// Never returns.
@@ -238,8 +231,8 @@ struct Work<'w> {
 type Outcome<T> = Result<T, i64>;
 
 impl Work<'_> {
-    fn read(&mut self, asked: &Asked, handle: &Handle, taken: &Taken) -> Outcome<i64> {
-        let (file, _) = self.opened(asked, handle, taken)?;
+    fn read(&mut self, asked: &Asked, handle: &Handle) -> Outcome<i64> {
+        let (file, _) = self.opened(asked, handle)?;
         let [most, position, _] = asked.request.numbers;
         let most = (most as usize).min(MOST_READ).min(self.bytes.len());
         let to = self.bytes.as_mut_ptr();
@@ -271,16 +264,16 @@ impl Work<'_> {
         // Whoever gives no base names the file by what the kernel knows of the process, which is
         // told to us and not to that process.
         let walks_with_rights = !asked.base.is_empty();
-        let mut taken = Taken::ByKernel;
-        if walks_with_rights {
-            taken = self.take_rights(asked);
-        }
-        let done = self.walk(asked, base.0, walks_with_rights, &mut taken);
+        let ready = match walks_with_rights {
+            true => self.take_rights(asked),
+            false => Ok(()),
+        };
+        let done = ready.and_then(|()| self.walk(asked, base.0, walks_with_rights));
         self.give_back(asked);
         done
     }
 
-    fn walk(&mut self, asked: &mut Asked, base: i32, has: bool, taken: &mut Taken) -> Outcome<i64> {
+    fn walk(&mut self, asked: &mut Asked, base: i32, has: bool) -> Outcome<i64> {
         if asked.path.is_empty() {
             return Err(-i64::from(libc::EINVAL));
         }
@@ -301,11 +294,11 @@ impl Work<'_> {
         };
         let handle = opened(base, asked.path, follow, resolve)?;
         if !has {
-            *taken = self.take_rights(asked);
+            self.take_rights(asked)?;
         }
         match asked.request.what {
-            OPEN => self.open(asked, &handle, taken),
-            READ => self.read(asked, &handle, taken),
+            OPEN => self.open(asked, &handle),
+            READ => self.read(asked, &handle),
             RESOLVE => self.resolve(&handle),
             FACTS | KIND => {
                 if asked.request.what == KIND {
@@ -318,8 +311,8 @@ impl Work<'_> {
         }
     }
 
-    fn open(&mut self, asked: &Asked, handle: &Handle, taken: &Taken) -> Outcome<i64> {
-        let (file, kind) = self.opened(asked, handle, taken)?;
+    fn open(&mut self, asked: &Asked, handle: &Handle) -> Outcome<i64> {
+        let (file, kind) = self.opened(asked, handle)?;
         *self.given = match kind {
             Kind::Local => file,
             _ => self.copied(&file, asked.request.numbers[0])?,
@@ -328,11 +321,8 @@ impl Work<'_> {
     }
 
     /// What the handle names, to be read.
-    fn opened(&mut self, asked: &Asked, handle: &Handle, taken: &Taken) -> Outcome<(Handle, Kind)> {
+    fn opened(&mut self, asked: &Asked, handle: &Handle) -> Outcome<(Handle, Kind)> {
         let kind = self.check(&asked.request, handle.0)?;
-        if *taken == Taken::ByMode && !may_read(asked, handle.0)? {
-            return Err(FORBIDDEN);
-        }
         let mut text = [0; 32];
         let link = link_to(handle.0, &mut text);
         if asked.has(FOR_WRITING) {
@@ -421,9 +411,11 @@ impl Work<'_> {
         Ok(result)
     }
 
-    fn take_rights(&self, asked: &Asked) -> Taken {
+    /// From here on the kernel judges as for the process. Where it can't be told to (without
+    /// CAP_SETUID), nothing is opened: of all folders on the way somebody would have to judge.
+    fn take_rights(&self, asked: &Asked) -> Outcome<()> {
         if !asked.has(WITH_RIGHTS) {
-            return Taken::ByKernel;
+            return Ok(());
         }
         let request = &asked.request;
         if !asked.has(KEEP_CAPABILITIES) {
@@ -435,8 +427,8 @@ impl Work<'_> {
         let is_user = set_user(request.uid, request.gid);
         let is_own = (request.uid, request.gid) == (self.rights.uid, self.rights.gid);
         match is_user && (all || is_own) {
-            true => Taken::ByKernel,
-            false => Taken::ByMode,
+            true => Ok(()),
+            false => Err(FORBIDDEN),
         }
     }
 
@@ -448,28 +440,6 @@ impl Work<'_> {
             die_with(self.parent);
         }
     }
-}
-
-/// By the file's mode, for a process that is not us. Access control lists are not looked at.
-fn may_read(asked: &Asked, handle: i32) -> Outcome<bool> {
-    // SAFETY: a structure of plain numbers, which the kernel fills.
-    let told = unsafe {
-        let mut told: libc::stat = zeroed();
-        if libc::fstat(handle, &mut told) != 0 {
-            return Err(last());
-        }
-        told
-    };
-    let request = &asked.request;
-    let groups = &asked.groups[..request.groups as usize];
-    let needed = if told.st_uid == request.uid {
-        libc::S_IRUSR
-    } else if told.st_gid == request.gid || groups.contains(&told.st_gid) {
-        libc::S_IRGRP
-    } else {
-        libc::S_IROTH
-    };
-    Ok(told.st_mode & needed != 0)
 }
 
 /// The last error's number, negative.

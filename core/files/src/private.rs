@@ -111,17 +111,8 @@ fn caller_of_sudo() -> Option<(u32, Option<u32>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CString;
+    use crate::scratch::{fifo_in, folder};
     use std::io::Write;
-    use std::os::unix::ffi::OsStrExt;
-    use std::path::PathBuf;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("ff-files-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
 
     #[test]
     fn what_fails_leaves_no_file_behind() {
@@ -141,10 +132,7 @@ mod tests {
     #[test]
     fn a_fifo_that_can_not_be_written_stays() {
         let folder = folder("stays");
-        let fifo = folder.join("fifo");
-        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a path that ends with a zero.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let fifo = fifo_in(&folder);
         let failed: Result<()> = write_private(&fifo, |_| Err(Error::other("no space left")));
         assert!(failed.is_err() && fifo.exists());
         std::fs::remove_dir_all(&folder).unwrap();

@@ -30,17 +30,8 @@ pub fn open_regular(path: &Path) -> Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CString;
+    use crate::scratch::{fifo_in, folder};
     use std::io::Read;
-    use std::os::unix::ffi::OsStrExt;
-    use std::path::PathBuf;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("ff-files-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
 
     fn refused(path: &Path) -> bool {
         open_regular(path).is_err_and(|error| error.kind() == ErrorKind::InvalidInput)
@@ -49,10 +40,7 @@ mod tests {
     #[test]
     fn what_is_not_regular_is_refused_and_not_waited_for() {
         let folder = folder("special");
-        let fifo = folder.join("fifo");
-        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a path that ends with a zero.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let fifo = fifo_in(&folder);
         assert!(refused(&fifo));
         let link = folder.join("link");
         std::os::unix::fs::symlink("/dev/zero", &link).unwrap();

@@ -42,7 +42,8 @@ pub fn choose(reports: Vec<Report>) -> Option<Report> {
             let thread = name(report);
             if let Some(seconds) = report.stood_still {
                 notes.push(format!(
-                    "{thread} has not run for the last {seconds} s: it is stopped, not waiting ({} when it was seen last)",
+                    "{thread} has not run for the last {seconds} s: it is stopped, not waiting ({} \
+                     when it was seen last)",
                     report.reason
                 ));
             } else if let Some(chain) = chain(index, chosen, &reports) {
@@ -306,7 +307,10 @@ mod tests {
         assert_eq!(tid(&found), Some(2), "the one that it lets down");
         assert_eq!(
             found.chains,
-            ["thread 2 polls word 2, which thread 1 is to write, but that one does not run any more"]
+            [
+                "thread 2 polls word 2, which thread 1 is to write, but that one does not run any \
+              more"
+            ]
         );
         assert!(found.notes[0].contains("has not run for the last 9 s"));
         assert_eq!(chosen(vec![worker]), Some(1), "better than none");

@@ -163,7 +163,8 @@ impl Outside {
                 OtherWay::Dies => (-0.2, "its other way never returns: a check that failed"),
                 OtherWay::Skips => (
                     -0.12,
-                    "its other way goes on in the same function, which the loop calls: it does something more",
+                    "its other way goes on in the same function, which the loop calls: it does \
+                     something more",
                 ),
                 OtherWay::Reports => (
                     -0.2,

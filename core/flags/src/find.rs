@@ -123,7 +123,8 @@ fn analyse<'t>(
     let tid = thread.tid;
     if window.is_empty() {
         return Ok(Err(Nothing::Other(format!(
-            "thread {tid} has no recorded values; record with --level values, or re-record with --values-in"
+            "thread {tid} has no recorded values; record with --level values, or re-record with \
+             --values-in"
         ))));
     }
     let names = &run.names;

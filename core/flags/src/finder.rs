@@ -183,7 +183,8 @@ impl Builder<'_> {
             analysis.exits.len()
         ));
         self.explain.push(format!(
-            "they depend on {} words of memory and {} system calls that the thread does not write itself, and on {} words that it does",
+            "they depend on {} words of memory and {} system calls that the thread does not write \
+             itself, and on {} words that it does",
             analysis.candidates.len(),
             analysis.calls.len(),
             analysis.own_words.len()
@@ -440,7 +441,10 @@ impl Builder<'_> {
                 format!("the loop repeats because {}", flag.name),
             ),
             Some(flag) if flag.confidence >= enough && flag.kind != FlagKind::Syscall => {
-                let text = format!("the loop polls {}; it ends when {}", flag.name, flag.exit_when);
+                let text = format!(
+                    "the loop polls {}; it ends when {}",
+                    flag.name, flag.exit_when
+                );
                 if kind == LoopKind::Rmw {
                     (Verdict::Lock, text)
                 } else {
@@ -462,20 +466,27 @@ impl Builder<'_> {
             ),
             _ if self.analysis.exits.iter().any(|exit| exit.induction) => (
                 Verdict::NoFlag,
-                "what decides the loop's exits is changed by the loop's own thread in every iteration: it makes progress".into(),
+                "what decides the loop's exits is changed by the loop's own thread in every \
+                 iteration: it makes progress"
+                    .into(),
             ),
-            Some(flag) => (
-                Verdict::NoFlag,
-                format!(
-                    "nothing that decides the loop's exits is sure enough to be called the flag; {}, at {:.2}, comes nearest{}",
+            Some(flag) => {
+                (
+                    Verdict::NoFlag,
+                    format!(
+                    "nothing that decides the loop's exits is sure enough to be called the flag; \
+                     {}, at {:.2}, comes nearest{}",
                     flag.name,
                     flag.confidence,
                     flag.evidence.last().map(|doubt| format!(" ({doubt})")).unwrap_or_default(),
                 ),
-            ),
+                )
+            }
             None => (
                 Verdict::NoFlag,
-                "no exit of the loop depends on memory that stays the same and that this thread does not write".into(),
+                "no exit of the loop depends on memory that stays the same and that this thread \
+                 does not write"
+                    .into(),
             ),
         }
     }

@@ -1,7 +1,98 @@
 // SPDX-License-Identifier: MIT
 //! Which descriptors a system call is about, as its arguments name them.
 
+use std::ffi::{CString, OsStr};
+use std::fs::{read_link, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use crate::proc;
 use crate::syscalls;
+
+/// What a descriptor is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A pipe, with a name or without.
+    Pipe,
+    /// Its protocol, as the kernel calls it: `TCP`, `UNIX-STREAM`.
+    Socket(String),
+    /// What the kernel makes for a process, and tells what it knows: eventfd, timerfd, pidfd.
+    Events,
+    /// A terminal, or a device that makes or swallows bytes.
+    Plain,
+    /// What asks a file system, a driver or a server.
+    Other,
+}
+
+/// What has no path, how its link begins, and is one of [`Object::Events`].
+const EVENTS: [&[u8]; 6] = [
+    b"anon_inode:[eventfd",
+    b"anon_inode:[timerfd]",
+    b"anon_inode:[signalfd]",
+    b"anon_inode:[pidfd]",
+    b"anon_inode:inotify",
+    b"anon_inode:[userfaultfd]",
+];
+
+/// `None`: there is no such descriptor, or it may not be asked. Nothing is asked but the kernel.
+pub fn object(pid: u32, fd: i32) -> Option<Object> {
+    let place = proc::path(pid, &format!("fd/{fd}"));
+    // What it is may change between two looks at the process; what this handle names does not.
+    let handle = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(place)
+        .ok()?;
+    let own = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
+    let link = read_link(&own).ok()?;
+    let text = link.as_os_str().as_bytes();
+    if text.starts_with(b"pipe:") {
+        return Some(Object::Pipe);
+    }
+    if text.starts_with(b"socket:") {
+        return Some(Object::Socket(
+            protocol(own.as_os_str()).unwrap_or_default(),
+        ));
+    }
+    if EVENTS.iter().any(|begins| text.starts_with(begins)) {
+        return Some(Object::Events);
+    }
+    let (kind, device) = proc::kind_and_device(std::process::id(), handle.as_raw_fd())?;
+    Some(match kind {
+        libc::S_IFIFO => Object::Pipe,
+        libc::S_IFCHR if is_plain(device) => Object::Plain,
+        _ => Object::Other,
+    })
+}
+
+/// Is this character device (major, minor) known to be a terminal, or to make or swallow bytes? To
+/// ask another one may change it.
+pub fn is_plain((major, minor): (u32, u32)) -> bool {
+    match major {
+        // null, zero, full, random, urandom
+        1 => matches!(minor, 3 | 5 | 7 | 8 | 9),
+        // Consoles and serial lines; tty, console and ptmx; both ends of pseudoterminals.
+        4 | 128..=143 => true,
+        5 => minor <= 2,
+        _ => false,
+    }
+}
+
+fn protocol(socket: &OsStr) -> Option<String> {
+    let path = CString::new(socket.as_bytes()).ok()?;
+    let mut name = [0u8; 32];
+    let (to, room) = (name.as_mut_ptr().cast(), name.len());
+    // SAFETY: texts of ours, and a buffer with its size.
+    let got = unsafe { libc::getxattr(path.as_ptr(), c"system.sockprotoname".as_ptr(), to, room) };
+    let name = name.get(..usize::try_from(got).ok()?)?;
+    Some(
+        String::from_utf8_lossy(name)
+            .trim_end_matches('\0')
+            .to_owned(),
+    )
+}
 
 /// Where a call names its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

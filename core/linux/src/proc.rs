@@ -3,9 +3,11 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::io::Result;
+use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::str::{FromStr, SplitWhitespace};
+
+use crate::pagemap::Pagemap;
 
 /// A file of /proc that holds names. A name is bytes, and the kernel cuts that of a thread behind
 /// 15 of them, also within a letter: what is no UTF-8 becomes U+FFFD.
@@ -43,6 +45,14 @@ pub fn path(pid: u32, file: &str) -> PathBuf {
 /// The system's.
 pub fn text_of(pid: u32, file: &str) -> Result<String> {
     text(path(pid, file))
+}
+
+/// A file of a thread's own, whatever its process.
+///
+/// # Errors
+/// When it is gone, or may not be asked.
+pub fn text_of_thread(tid: i32, file: &str) -> Result<String> {
+    text(format!("/proc/{tid}/{file}"))
 }
 
 /// Whether any thread of a process can still run. None can in one that has ended and whose exit
@@ -110,6 +120,11 @@ pub fn link(pid: u32, fd: i32) -> Option<String> {
 /// What kind of file a descriptor is: `S_IFIFO` and so on. The file system is not asked, as one
 /// whose server hangs would hold us, too.
 pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
+    kind_and_device(pid, fd).map(|(kind, _)| kind)
+}
+
+/// The same, and of a device its number (major, minor).
+pub fn kind_and_device(pid: u32, fd: i32) -> Option<(u32, (u32, u32))> {
     let path = path(pid, &format!("fd/{fd}"));
     let path = CString::new(path.into_os_string().into_encoded_bytes()).ok()?;
     // SAFETY: a structure of plain numbers, which the kernel fills.
@@ -125,7 +140,8 @@ pub fn file_kind(pid: u32, fd: i32) -> Option<u32> {
             &mut told,
         )
     };
-    (done == 0).then_some(u32::from(told.stx_mode) & libc::S_IFMT)
+    let device = (told.stx_rdev_major, told.stx_rdev_minor);
+    (done == 0).then_some((u32::from(told.stx_mode) & libc::S_IFMT, device))
 }
 
 /// The path of its program.
@@ -134,12 +150,38 @@ pub fn program(pid: u32) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// The arguments of a process, each with a zero behind it. They are memory of the process, and so
+/// they are read only where it has the pages: for others whoever asks may wait for ever.
+///
+/// # Errors
+/// The system's; `WouldBlock`: pages are missing.
+pub fn arguments(pid: u32) -> Result<Vec<u8>> {
+    /// The kernel takes 6 MiB of arguments and environment.
+    const MOST: u64 = 8 << 20;
+    let stat = Stat::of(pid).ok_or(ErrorKind::NotFound)?;
+    // Behind them lies the environment, into which a process may write its title. Whoever may not
+    // look at its memory is told 0, and can't ask for its pages either.
+    let ranges = [Stat::ARGUMENTS, Stat::ENVIRONMENT].map(|first| {
+        let place = |number| stat.field::<u64>(number).unwrap_or(0);
+        (place(first), place(first + 1))
+    });
+    if let Ok(pages) = Pagemap::open(pid) {
+        for (start, end) in ranges.into_iter().filter(|(start, end)| end > start) {
+            let there = end - start <= MOST && pages.are_all_there(start, end);
+            if !there {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+        }
+    }
+    fs::read(path(pid, "cmdline"))
+}
+
 /// What a process calls itself in place of its arguments, as `postgres: app db [local] idle` or
 /// `nginx: worker process`; by custom its name comes first, and a colon. `None`: it shows its
 /// arguments.
 pub fn title(pid: u32) -> Option<String> {
-    let arguments = text_of(pid, "cmdline").ok()?;
-    title_of(&arguments).map(str::to_owned)
+    let arguments = arguments(pid).ok()?;
+    title_of(&String::from_utf8_lossy(&arguments)).map(str::to_owned)
 }
 
 fn title_of(arguments: &str) -> Option<&str> {
@@ -166,6 +208,8 @@ impl Stat {
     pub const POLICY: usize = 41;
     /// Address of its arguments (`arg_start`).
     pub const ARGUMENTS: usize = 48;
+    /// Address of its environment (`env_start`).
+    pub const ENVIRONMENT: usize = 50;
 
     /// `None`: the process is gone.
     pub fn of(pid: u32) -> Option<Stat> {
@@ -250,6 +294,14 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_are_those_that_the_kernel_tells() {
+        let own = std::process::id();
+        let told = fs::read("/proc/self/cmdline").unwrap();
+        assert!(!told.is_empty());
+        assert_eq!(arguments(own).unwrap(), told);
+    }
 
     #[test]
     fn a_title_is_told_from_arguments() {

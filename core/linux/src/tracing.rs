@@ -10,38 +10,45 @@ pub fn is_restart(result: i64) -> bool {
 
 /// It answers EINTR to any stop, though the thread has no signal. See "Interruption of system calls
 /// and library functions by stop signals" in signal(7). Of calls that move data, sockets with a
-/// limit of time (SO_RCVTIMEO, SO_SNDTIMEO) do so. When a call answers EINTR it has done nothing
-/// yet, so that it can be made again; `connect` is none of these, since it goes on by itself.
+/// limit of time (SO_RCVTIMEO, SO_SNDTIMEO) do so, of those that take a path, servers of files, and
+/// of those that wait with a limit of time, all where the kernel can't note what is left of it.
+/// When a call answers EINTR it has done nothing yet, so that it can be made again; `connect` then
+/// goes on with what it began.
 pub fn answers_eintr(number: u32) -> bool {
-    matches!(
-        i64::from(number),
-        libc::SYS_epoll_wait
-            | libc::SYS_epoll_pwait
-            | libc::SYS_epoll_pwait2
-            | libc::SYS_semop
-            | libc::SYS_semtimedop
-            | libc::SYS_msgrcv
-            | libc::SYS_msgsnd
-            | libc::SYS_rt_sigtimedwait
-            | libc::SYS_io_getevents
-            | libc::SYS_io_uring_enter
-            | libc::SYS_accept
-            | libc::SYS_accept4
-            | libc::SYS_read
-            | libc::SYS_readv
-            | libc::SYS_recvfrom
-            | libc::SYS_recvmsg
-            | libc::SYS_recvmmsg
-            | libc::SYS_write
-            | libc::SYS_writev
-            | libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-    )
+    crate::syscalls::path(number, &[0; 6]).is_some()
+        || matches!(
+            i64::from(number),
+            libc::SYS_ppoll
+                | libc::SYS_pselect6
+                | libc::SYS_select
+                | libc::SYS_connect
+                | libc::SYS_epoll_wait
+                | libc::SYS_epoll_pwait
+                | libc::SYS_epoll_pwait2
+                | libc::SYS_semop
+                | libc::SYS_semtimedop
+                | libc::SYS_msgrcv
+                | libc::SYS_msgsnd
+                | libc::SYS_rt_sigtimedwait
+                | libc::SYS_io_getevents
+                | libc::SYS_io_uring_enter
+                | libc::SYS_accept
+                | libc::SYS_accept4
+                | libc::SYS_read
+                | libc::SYS_readv
+                | libc::SYS_recvfrom
+                | libc::SYS_recvmsg
+                | libc::SYS_recvmmsg
+                | libc::SYS_write
+                | libc::SYS_writev
+                | libc::SYS_sendto
+                | libc::SYS_sendmsg
+                | libc::SYS_sendmmsg
+        )
 }
 
 /// Not in libc for this system.
-const SYS_IO_PGETEVENTS: i64 = 333;
+pub const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// It reads, changes or passes on the signal mask, or sends a signal to the caller: the thread
 /// needs its own mask for it.

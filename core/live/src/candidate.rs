@@ -171,10 +171,8 @@ pub(crate) fn code_address(names: &Names, code: &Code) -> Option<u64> {
     let Some(name) = code.module.as_deref() else {
         return Some(code.offset);
     };
-    let modules = &names.input().modules;
-    let module = modules
-        .iter()
-        .find(|module| module.path == name || *module.identity.name == *name)?;
+    let mut modules = names.input().modules.iter();
+    let module = modules.find(|module| module.is_called(name))?;
     Some(module.base.wrapping_add(code.offset))
 }
 

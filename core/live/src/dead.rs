@@ -156,7 +156,8 @@ pub(crate) fn look_at_threads(
     order::sort(&mut report.threads);
     for (path, why) in core.missing() {
         report.notes.push(format!(
-            "{} {why}: its code is unknown, and so is what it does; --sysroot DIR names a folder that has it",
+            "{} {why}: its code is unknown, and so is what it does; --sysroot DIR names a folder \
+             that has it",
             path.display()
         ));
     }

@@ -73,7 +73,10 @@ impl<'a> Helpers<'a> {
         let all: Vec<u32> = held.chain(threads.iter().map(|(tid, _)| *tid)).collect();
         let places = places(&all).into_iter().skip(self.started.len());
         for ((tid, name), processor) in threads.iter().zip(places) {
-            let title = format!("ff-step: holds thread {tid} of process {pid}; end it with SIGTERM only, SIGKILL would hurt that process");
+            let title = format!(
+                "ff-step: holds thread {tid} of process {pid}; end it with SIGTERM only, SIGKILL \
+                 would hurt that process"
+            );
             let limits = Limits {
                 pause: self.budget,
                 time,

@@ -61,7 +61,7 @@ pub use deadline::Deadline;
 pub use dry_run::try_word;
 pub use pick::Told;
 pub use poke::{poke, resolve};
-pub use spin::{first_look, spin, Progress, SpinOptions};
+pub use spin::{at_a_glance, first_look, spin, Progress, SpinOptions};
 pub use why::{
     why, why_at_first, why_each, why_of_core, why_recorded, Answered, Asked, WhyOptions,
 };

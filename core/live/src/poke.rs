@@ -30,7 +30,7 @@ pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, Failure> {
     let input = NamesInput::from_live(pid)
         .map_err(|e| unable_by(format!("Process {pid} cannot be looked at"), &e))?;
     let mut modules = input.modules.iter();
-    let found = modules.find(|m| m.path == module || *m.identity.name == *module);
+    let found = modules.find(|m| m.is_called(module));
     found.map(|m| m.base.wrapping_add(offset)).ok_or_else(|| {
         unable(
             format!("The flag is not in process {pid}"),
@@ -72,6 +72,13 @@ pub fn poke(pid: u32, start: u64, address: u64, size: usize, value: u64) -> Resu
         )
     };
     let before = memory.number(address, size).ok_or_else(unreadable)?;
+    if memory.may_hold_a_writer(address) {
+        return Err(unable(
+            "Nothing was written",
+            format!("The page at {address:#x} is one that a handler or a server is to fill"),
+            "Write from within the program: the write may have to wait for it",
+        ));
+    }
     let bytes = value.to_le_bytes();
     let local = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),

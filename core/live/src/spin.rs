@@ -217,7 +217,7 @@ pub fn spin(
     }
     arrange(&mut report, choice.left_out());
     report.settle(deadline);
-    silent::note(&names, &mut report.notes);
+    silent::note(pid, &names, &mut report.notes);
     Ok(report)
 }
 
@@ -242,12 +242,17 @@ pub(crate) fn unlooked(activity: &Activity) -> ThreadReport {
         false => Class::LongWait,
     };
     ThreadReport {
-        reason: format!("not looked at, for want of time; {}", at_a_glance(activity)),
+        reason: format!("not looked at, for want of time; {}", does(activity)),
         ..blank(activity, class)
     }
 }
 
-fn at_a_glance(activity: &Activity) -> String {
+/// What a thread does, in a few words, as the kernel tells it; `None`: it has ended.
+pub fn at_a_glance(pid: u32, tid: u32) -> Option<String> {
+    sample::now(pid, tid).map(|activity| does(&activity))
+}
+
+fn does(activity: &Activity) -> String {
     let call = activity.call.map(|call| syscalls::name(call.number));
     let call = call.map_or(String::new(), |name| format!(" in {name}"));
     let place = match activity.sleeps_in.as_str() {

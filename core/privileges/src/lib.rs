@@ -2,10 +2,10 @@
 //! What this process may do: its capabilities, whether they count, and how one command gets those
 //! that it lacks.
 //!
-//! In: /proc/self, the marks that containers leave. Out: names of missing capabilities, and the one piece of advice that all errors
-//! and `doctor` give. The advice gives the capabilities to one command, for as long as it runs.
-//! Capabilities of a file would do so for all that its interpreter is ever asked to run, by any
-//! user.
+//! In: /proc/self, the marks that containers leave. Out: names of missing capabilities, and the one
+//! piece of advice that all errors and `doctor` give. The advice gives the capabilities to one
+//! command, for as long as it runs. Capabilities of a file would do so for all that its interpreter
+//! is ever asked to run, by any user.
 
 use std::fs;
 
@@ -154,11 +154,16 @@ fn how_to_start(container: Container, capabilities: &[Capability]) -> String {
         Container::Podman => ("container", format!("podman run {adds} .. IMAGE ..")),
         Container::Kubernetes => (
             "container",
-            "kubectl debug -it POD --target=CONTAINER --profile=sysadmin --image=IMAGE -- flagfinder ..".into(),
+            "kubectl debug -it POD --target=CONTAINER --profile=sysadmin --image=IMAGE -- \
+             flagfinder .."
+                .into(),
         ),
         Container::Unknown => (
             "container or service",
-            format!("docker run {adds} .. (podman run takes the same; kubectl debug: --profile=sysadmin)"),
+            format!(
+                "docker run {adds} .. (podman run takes the same; kubectl debug: \
+                 --profile=sysadmin)"
+            ),
         ),
     };
     format!(
@@ -177,9 +182,10 @@ fn how_to_run(capabilities: &[Capability]) -> String {
     let names: Vec<&str> = capabilities.iter().map(|one| one.name()).collect();
     let names = names.join(", ");
     format!(
-        "Run it as root (sudo), or give this one command what it needs ({names}), in place of `flagfinder ..`:\n\
-         sudo setpriv --reuid $(id -u) --regid $(id -g) --init-groups --reset-env --inh-caps {words} --ambient-caps \
-         {words} $(command -v flagfinder) .."
+        "Run it as root (sudo), or give this one command what it needs ({names}), in place of \
+         `flagfinder ..`:\n\
+         sudo setpriv --reuid $(id -u) --regid $(id -g) --init-groups --reset-env --inh-caps \
+         {words} --ambient-caps {words} $(command -v flagfinder) .."
     )
 }
 

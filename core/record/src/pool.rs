@@ -90,7 +90,8 @@ impl Pool {
                     format!("has only {} MiB free", f / MIB)
                 });
                 let text = format!(
-                    "/dev/shm {reason}: the buffers stand in {} instead, which slows recording down",
+                    "/dev/shm {reason}: the buffers stand in {} instead, which slows recording \
+                     down",
                     directory.display()
                 );
                 notes.push(Note {

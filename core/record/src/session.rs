@@ -254,7 +254,8 @@ impl Session<'_> {
         if starved {
             // They wait, and would wait for ever. Nothing is left that tells of a loop.
             self.spin = None;
-            let text = "more threads than the buffers in shared memory can serve: the recording ends here, the target goes on";
+            let text = "more threads than the buffers in shared memory can serve: the recording \
+                        ends here, the target goes on";
             lock(self.drain.sink).note(Note {
                 level: NoteLevel::Lost,
                 text: text.into(),

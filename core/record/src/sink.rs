@@ -20,8 +20,8 @@ use crate::options::Last;
 /// Removed sections are reclaimed once they make up this part of the file: then copying the rest
 /// costs less than writing it did.
 const RECLAIM_BYTES: u64 = 16 << 20;
-/// So much META that came after the failure is kept: what the flow in the file needs came before the
-/// rest.
+/// So much META that came after the failure is kept: what the flow in the file needs came before
+/// the rest.
 const RESCUED_BYTES: u64 = 16 << 20;
 /// How many sections may be dropped so that META and END fit on a full disk.
 const SACRIFICE: usize = 256;
@@ -301,7 +301,8 @@ impl Sink {
             self.note(Note {
                 level: NoteLevel::Lost,
                 text: format!(
-                    "{dropped} child processes that had ended before are described only: what all of them did fills more than {} MiB",
+                    "{dropped} child processes that had ended before are described only: what all \
+                     of them did fills more than {} MiB",
                     most >> 20
                 ),
             });

@@ -43,7 +43,8 @@ static void open_chunk(struct stream *s) {
         uint32_t seen = atomic_load((_Atomic uint32_t *)&pool->free_doorbell);
         for (uint32_t i = 0; i < pool->chunk_count && pool->live_count < pool->live_limit; i++) {
             uint32_t expected = FF_CHUNK_FREE;
-            if (!atomic_compare_exchange_strong((_Atomic uint32_t *)&chunks[i].state, &expected, FF_CHUNK_OWNED))
+            if (!atomic_compare_exchange_strong((_Atomic uint32_t *)&chunks[i].state, &expected,
+                                                FF_CHUNK_OWNED))
                 continue;
             atomic_fetch_add((_Atomic uint32_t *)&pool->live_count, 1);
             s->chunk = &chunks[i];
@@ -71,7 +72,10 @@ static void put(struct stream *s, const void *bytes, size_t size);
 static uint32_t introduce(int fd) {
     struct ff_introduction *table = (struct ff_introduction *)(pool + 1);
     uint32_t number = atomic_fetch_add((_Atomic uint32_t *)&pool->introduced, 1) + 1;
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(FF_LOCK_BASE + number), .l_len = 1};
+    struct flock lock = {.l_type = F_WRLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = (off_t)(FF_LOCK_BASE + number),
+                         .l_len = 1};
     if (fcntl(fd, F_SETLK, &lock) != 0)
         exit(5);
     struct ff_introduction *place = &table[number % FF_INTRODUCTIONS];
@@ -149,7 +153,10 @@ int main(int argc, char **argv) {
         claim_for(UINT32_MAX);
     }
     for (uint32_t id = 1; id <= 8; id++) {
-        struct { struct ff_block block; unsigned char code[1]; } block = {{id, 0, 0x1000 + id, 1, 1, 0}, {0x90}};
+        struct {
+            struct ff_block block;
+            unsigned char code[1];
+        } block = {{id, 0, 0x1000 + id, 1, 1, 0}, {0x90}};
         record(&meta, FF_META_BLOCK, &block, sizeof(struct ff_block) + 1);
     }
     struct ff_thread_start start = {(uint32_t)getpid(), 0, now(), 0, 0, 0x1001};

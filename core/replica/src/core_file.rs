@@ -290,13 +290,17 @@ impl CoreFile {
             let found = found.ok().and_then(|f| Some(f.build_id().ok()??.to_vec()));
             if found.as_deref() != Some(&recorded[..]) {
                 return Err(unreadable(
-                    format!("{} is not the file that the process had mapped", path.display()),
+                    format!(
+                        "{} is not the file that the process had mapped",
+                        path.display()
+                    ),
                     format!(
                         "Its build-id is {}, in the core it is {}",
                         found.map_or("missing".into(), |id| hex(&id)),
                         hex(&recorded)
                     ),
-                    "Give the right files with --sysroot DIR, or the right executable with --program EXE.",
+                    "Give the right files with --sysroot DIR, or the right executable with \
+                     --program EXE.",
                 ));
             }
         }

@@ -9,9 +9,9 @@
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use flagfinder_code::ProcessMemory;
 use flagfinder_failure::Failure;
 use flagfinder_linux::pagemap::Pagemap;
 use flagfinder_linux::proc::{self, Stat, Status};
@@ -23,7 +23,6 @@ use object::{LittleEndian, U16, U32, U64};
 use crate::child::extended;
 use crate::core_layout::{self as layout, Named};
 use crate::live::identity;
-use crate::shared_memory::{Content, SharedMemory};
 use crate::source::{Identity, PAGE};
 use crate::stretches::{stretches, Stretch};
 
@@ -54,18 +53,17 @@ pub fn write_core(pid: u32, file: &mut File) -> Result<Vec<String>> {
     let failed = |e: Error| unable_by(format!("No core of process {pid} is written"), &e);
     let mut notes = Vec::new();
     let (held, named) = hold(pid, &mut notes)?;
-    let memory = File::open(proc::path(pid, "mem")).map_err(failed)?;
+    let memory = ProcessMemory::open(pid).map_err(failed)?;
     let pagemap = Pagemap::open(pid).map_err(failed)?;
     let stretches = stretches(pid).map_err(failed)?;
     let noted = noted(pid, &held, &named, &stretches).map_err(failed)?;
-    let maps = proc::text_of(pid, "maps").map_err(failed)?;
-    let shared = SharedMemory::of(pid, &maps);
-    let from = Process {
+    let mut from = Process {
         memory,
         pagemap,
-        shared,
+        left_out: LeftOut::default(),
     };
     from.write(file, &stretches, &noted).map_err(failed)?;
+    notes.extend(from.left_out.told());
     Ok(notes)
 }
 
@@ -148,7 +146,7 @@ fn noted(
         note(&mut noted, b"CORE", elf::NT_PRSTATUS, &status);
         if number == 0 {
             let program = fs::read_link(proc::path(pid, "exe")).unwrap_or_default();
-            let words = fs::read(proc::path(pid, "cmdline")).unwrap_or_default();
+            let words = proc::arguments(pid).unwrap_or_default();
             let info = layout::process(first, &program, &words);
             note(&mut noted, b"CORE", elf::NT_PRPSINFO, &info);
             let auxiliary = fs::read(proc::path(pid, "auxv"))?;
@@ -188,13 +186,53 @@ fn note(into: &mut Vec<u8>, owner: &[u8], kind: u32, content: &[u8]) {
 }
 
 struct Process {
-    memory: File,
+    memory: ProcessMemory,
     pagemap: Pagemap,
-    shared: SharedMemory,
+    left_out: LeftOut,
+}
+
+/// Memory whose content nobody could tell without waiting: it is a hole in the core.
+#[derive(Default)]
+struct LeftOut {
+    pages: u64,
+    /// From the first to the last, of each mapping.
+    ranges: Vec<(u64, u64)>,
+}
+
+impl LeftOut {
+    fn add(&mut self, stretch: &Stretch, from: u64, to: u64) {
+        self.pages += (to - from) / PAGE;
+        match self.ranges.last_mut() {
+            Some(last) if last.0 >= stretch.start && last.1 <= stretch.end => last.1 = to,
+            _ => self.ranges.push((from, to)),
+        }
+    }
+
+    fn told(&self) -> Option<String> {
+        const SHOWN: usize = 4;
+        let (pages, more) = (self.pages, self.ranges.len().saturating_sub(SHOWN));
+        let shown = self.ranges.iter().take(SHOWN);
+        let mut shown: Vec<String> = shown.map(|(a, b)| format!("{a:#x}-{b:#x}")).collect();
+        if more > 0 {
+            shown.push(format!("{more} more"));
+        }
+        let ranges = shown.join(", ");
+        (pages > 0).then(|| {
+            format!(
+                "{pages} pages are not in the core, as the process does not have them, and to ask \
+                 for them may take for ever: at {ranges}"
+            )
+        })
+    }
 }
 
 impl Process {
-    fn write(&self, file: &mut File, stretches: &[Stretch], noted: &[u8]) -> std::io::Result<()> {
+    fn write(
+        &mut self,
+        file: &mut File,
+        stretches: &[Stretch],
+        noted: &[u8],
+    ) -> std::io::Result<()> {
         let count = stretches.len() + 1;
         let headers = size_of::<FileHeader64<LittleEndian>>()
             + count * size_of::<ProgramHeader64<LittleEndian>>();
@@ -230,70 +268,71 @@ impl Process {
         file.set_len(at)
     }
 
-    fn copy(&self, stretch: &Stretch, file: &mut File, at: u64) -> std::io::Result<()> {
+    /// Pages that the process has, and what is known of the others. What is zero is left a hole,
+    /// and so is what lies beyond the end of a file that was cut, as the kernel writes it.
+    fn copy(&mut self, stretch: &Stretch, file: &mut File, at: u64) -> std::io::Result<()> {
         let mut block = vec![0; BLOCK];
-        let mut done = 0;
-        while done < stretch.kept {
-            let wanted = (stretch.kept - done).min(BLOCK as u64) as usize;
-            let block = &mut block[..wanted];
-            let address = stretch.start + done;
-            file.seek(SeekFrom::Start(at + done))?;
-            match (stretch.is_anonymous, self.shared.holds(address)) {
-                (true, _) => self.touched(address, block, file)?,
-                (false, true) => self.untouched(address, block, file)?,
-                (false, false) => {
-                    self.read(address, block);
-                    file.write_all(block)?;
-                }
+        let kept_end = stretch.start + stretch.kept;
+        let mut address = stretch.start;
+        while address < kept_end {
+            let end = kept_end.min(address + BLOCK as u64);
+            let mut next = address;
+            let there = self.pagemap.there(address, end)?;
+            for (from, to) in there.into_iter().chain([(end, end)]) {
+                self.absent(stretch, (next, from), &mut block, file, at)?;
+                let part = &mut block[..(to - from) as usize];
+                self.read(from, part);
+                file.seek(SeekFrom::Start(at + from - stretch.start))?;
+                file.write_all(part)?;
+                next = to;
             }
-            done += wanted as u64;
+            address = end;
         }
         Ok(())
     }
 
-    /// Of anonymous memory only pages that exist: a look at the others would make them.
-    fn touched(&self, address: u64, block: &mut [u8], file: &mut File) -> std::io::Result<()> {
-        let begin = file.stream_position()?;
-        let end = address + block.len() as u64;
-        for (from, to) in self.pagemap.there(address, end)? {
-            let part = &mut block[(from - address) as usize..(to - address) as usize];
-            self.read(from, part);
-            file.seek(SeekFrom::Start(begin + from - address))?;
-            file.write_all(part)?;
+    /// Of anonymous memory the process lacks only pages that are zero, and those of a handler.
+    fn absent(
+        &mut self,
+        stretch: &Stretch,
+        (from, to): (u64, u64),
+        block: &mut [u8],
+        file: &mut File,
+        at: u64,
+    ) -> std::io::Result<()> {
+        if from == to {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Of shared memory all pages, but those that the process does not have come from its file. What
-    /// is zero is left a hole, and so is what nobody can tell.
-    fn untouched(&self, address: u64, block: &mut [u8], file: &mut File) -> std::io::Result<()> {
-        let begin = file.stream_position()?;
-        for (number, page) in block.chunks_mut(PAGE as usize).enumerate() {
-            let at = number as u64 * PAGE;
-            match self.shared.read(address + at, page) {
-                Content::There => self.read(address + at, page),
-                Content::Read => {}
-                Content::Unknown => continue,
-            }
+        if self.memory.withholds(from) {
+            self.left_out.add(stretch, from, to);
+            return Ok(());
+        }
+        if stretch.is_anonymous {
+            return Ok(());
+        }
+        let part = &mut block[..(to - from) as usize];
+        self.read(from, part);
+        for (page, place) in part
+            .chunks(PAGE as usize)
+            .zip((from..).step_by(PAGE as usize))
+        {
             if page.iter().any(|byte| *byte != 0) {
-                file.seek(SeekFrom::Start(begin + at))?;
+                file.seek(SeekFrom::Start(at + place - stretch.start))?;
                 file.write_all(page)?;
             }
         }
         Ok(())
     }
 
-    /// Pages that can't be read (beyond the end of a file that was cut) are zeroes, as the kernel
-    /// writes them.
     fn read(&self, address: u64, block: &mut [u8]) {
-        if self.memory.read_exact_at(block, address).is_ok() {
-            return;
-        }
-        for (number, page) in block.chunks_mut(PAGE as usize).enumerate() {
-            let address = address + number as u64 * PAGE;
-            if self.memory.read_exact_at(page, address).is_err() {
-                page.fill(0);
-            }
+        let mut done = self.memory.read_held(address, block);
+        while done < block.len() {
+            let page_end = (done + 1).next_multiple_of(PAGE as usize);
+            block[done..page_end].fill(0);
+            done = page_end;
+            done += self
+                .memory
+                .read_held(address + done as u64, &mut block[done..]);
         }
     }
 }

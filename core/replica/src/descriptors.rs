@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //! What a process's descriptors would answer, asked without changing anything.
 //!
-//! A duplicate of the descriptor (pidfd_getfd) is asked by `poll` with no wait, by reading a file of
-//! this machine at a place (which moves no position), by peeking at a socket. Nothing is taken out
-//! of a queue. Of a file that lies elsewhere there is no duplicate: its server would have to answer
-//! when it is closed. Of one that the kernel makes up neither: reading or polling it may take away
-//! what the process waits for.
+//! A duplicate of the descriptor (pidfd_getfd) is asked by `poll` with no wait, by reading a file
+//! of this machine at a place (which moves no position), by peeking at a stream in which bytes
+//! wait. Nothing is taken out of a queue. Only devices are asked of which it is known that this
+//! leaves them as they are. Of a file that lies elsewhere there is no duplicate: its server would
+//! have to answer when it is closed. Of one that the kernel makes up neither: reading or polling it
+//! may take away what the process waits for.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -16,23 +17,12 @@ use std::path::PathBuf;
 
 use flagfinder_files::Kind;
 
-use flagfinder_linux::descriptors::{watches, Watch};
+use flagfinder_linux::descriptors::{object, watches, Object, Watch};
 use flagfinder_linux::proc::{self, Stat};
 
 /// The character device that is always at its end (/dev/null).
 const NULL_DEVICE: u64 = 1 << 8 | 3;
 
-/// What has no path, and may be asked: how its link begins.
-const HARMLESS: [&str; 8] = [
-    "pipe:",
-    "socket:",
-    "anon_inode:[eventfd",
-    "anon_inode:[timerfd]",
-    "anon_inode:[signalfd]",
-    "anon_inode:[pidfd]",
-    "anon_inode:inotify",
-    "anon_inode:[userfaultfd]",
-];
 /// So deep epoll descriptors within each other are looked into.
 const NESTED: u32 = 4;
 
@@ -90,7 +80,10 @@ impl Descriptors {
         if link.has_root() {
             let (kind, facts) = flagfinder_files::kind_of(&place)?;
             let holds_names = facts.is(libc::S_IFREG) || facts.is(libc::S_IFDIR);
-            if holds_names && kind != Kind::Local {
+            let is_device = facts.is(libc::S_IFCHR) || facts.is(libc::S_IFBLK);
+            if (holds_names && kind != Kind::Local)
+                || (is_device && object(self.pid, descriptor) != Some(Object::Plain))
+            {
                 return Err(unsafe_to_have());
             }
         } else if !self.is_harmless(descriptor, &link, NESTED) {
@@ -109,27 +102,18 @@ impl Descriptors {
     /// Does asking such a descriptor change nothing? To poll a performance event takes its wake-up,
     /// and to poll an epoll descriptor asks all that is in it.
     fn is_harmless(&self, descriptor: i32, link: &Path, nested: u32) -> bool {
-        let text = link.to_string_lossy();
-        if text == "anon_inode:[eventpoll]" {
+        if link.as_os_str() == "anon_inode:[eventpoll]" {
             let Ok(all) = self.watched(descriptor) else {
                 return false;
             };
             return nested > 0
                 && all.iter().all(|watch| {
-                    let place = self.place(watch.descriptor);
-                    match std::fs::read_link(&place) {
-                        // Once its number is given to another file, nobody knows what is asked.
-                        Err(_) => false,
-                        Ok(link) if link.has_root() => {
-                            flagfinder_files::kind_of(&place).is_ok_and(|(_, facts)| {
-                                facts.is(libc::S_IFIFO) || facts.is(libc::S_IFCHR)
-                            })
-                        }
-                        Ok(link) => self.is_harmless(watch.descriptor, &link, nested - 1),
-                    }
+                    // Once its number is given to another file, nobody knows what is asked.
+                    let link = std::fs::read_link(self.place(watch.descriptor));
+                    link.is_ok_and(|link| self.is_harmless(watch.descriptor, &link, nested - 1))
                 });
         }
-        HARMLESS.iter().any(|begins| text.starts_with(begins))
+        object(self.pid, descriptor).is_some_and(|object| object != Object::Other)
     }
 
     fn duplicated(&self, descriptor: i32) -> Result<OwnedFd> {
@@ -214,13 +198,6 @@ impl Descriptors {
         let file = File::from(duplicate.try_clone()?);
         let kind = file.metadata()?;
         let mut buffer = vec![0; most.min(1 << 16)];
-        let ended = |got: usize, mut buffer: Vec<u8>| match got {
-            0 => Read::End,
-            got => {
-                buffer.truncate(got);
-                Read::Data(buffer)
-            }
-        };
         if kind.is_file() {
             let got = file.read_at(&mut buffer, self.position(descriptor)? + moved)?;
             return Ok(ended(got, buffer));
@@ -235,26 +212,8 @@ impl Descriptors {
                 _ => Ok(Read::Unknown),
             };
         }
-        if kind.file_type().is_socket() && !may_be_peeked(&duplicate)? {
-            return Ok(Read::Unknown);
-        }
         if kind.file_type().is_socket() {
-            // SAFETY: the buffer is ours; a peek takes nothing.
-            let got = unsafe {
-                libc::recv(
-                    duplicate.as_raw_fd(),
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
-                    libc::MSG_PEEK | libc::MSG_DONTWAIT,
-                )
-            };
-            if let Ok(got) = usize::try_from(got) {
-                return Ok(ended(got, buffer));
-            }
-            if Error::last_os_error().kind() != ErrorKind::WouldBlock {
-                return Ok(Read::Unknown);
-            }
-            return empty(&duplicate);
+            return peeked(&duplicate, buffer);
         }
         let ready = poll(&duplicate, libc::POLLIN)?;
         // Of a named pipe that was opened without waiting, and that nobody has opened for writing
@@ -343,9 +302,23 @@ impl Descriptors {
     }
 }
 
-/// A peek fetches a pending error, which the program then never gets, and moves a place that the
-/// program has set for peeks. Of other families little is known.
-fn may_be_peeked(socket: &OwnedFd) -> Result<bool> {
+fn ended(got: usize, mut buffer: Vec<u8>) -> Read {
+    match got {
+        0 => Read::End,
+        got => {
+            buffer.truncate(got);
+            Read::Data(buffer)
+        }
+    }
+}
+
+/// What a socket would bring. A call that finds an error takes it away, and the program never gets
+/// it. So only a stream in which bytes wait is peeked at, as they come before an error. Blind spot:
+/// the program takes them all before the peek, and an error comes in that time. A place that the
+/// program has set for peeks (SO_PEEK_OFF) would move. Of other families little is known.
+fn peeked(socket: &OwnedFd, mut buffer: Vec<u8>) -> Result<Read> {
+    const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+    const PROTOCOLS: [i32; 2] = [0, libc::IPPROTO_TCP];
     let option = |name: i32| {
         let mut value = 0i32;
         let mut size = size_of::<i32>() as libc::socklen_t;
@@ -355,12 +328,37 @@ fn may_be_peeked(socket: &OwnedFd) -> Result<bool> {
             unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, to, &mut size) };
         (got == 0).then_some(value)
     };
-    let is_known = matches!(
-        option(libc::SO_DOMAIN),
-        Some(libc::AF_UNIX | libc::AF_INET | libc::AF_INET6)
-    );
-    let has_place = option(libc::SO_PEEK_OFF).is_some_and(|place| place >= 0);
-    Ok(is_known && !has_place && poll(socket, libc::POLLIN)? & libc::POLLERR == 0)
+    let is_one = |name: i32, of: &[i32]| option(name).is_some_and(|value| of.contains(&value));
+    if !is_one(libc::SO_DOMAIN, &FAMILIES) {
+        return Ok(Read::Unknown);
+    }
+    let ready = poll(socket, libc::POLLIN | libc::POLLRDHUP)?;
+    let is_stream =
+        is_one(libc::SO_TYPE, &[libc::SOCK_STREAM]) && is_one(libc::SO_PROTOCOL, &PROTOCOLS);
+    match ready {
+        0 => return empty(socket),
+        _ if ready & libc::POLLERR != 0 || !is_stream => return Ok(Read::Unknown),
+        _ => {}
+    }
+    let mut waiting = 0i32;
+    // SAFETY: the kernel writes an int.
+    let counted = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &mut waiting) } == 0;
+    if counted && waiting == 0 && ready & libc::POLLRDHUP != 0 {
+        return Ok(Read::End);
+    }
+    if !counted || waiting == 0 || option(libc::SO_PEEK_OFF).is_none_or(|place| place >= 0) {
+        return Ok(Read::Unknown);
+    }
+    // SAFETY: the buffer is ours; a peek takes nothing.
+    let got = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            libc::MSG_PEEK | libc::MSG_DONTWAIT,
+        )
+    };
+    Ok(usize::try_from(got).map_or(Read::Unknown, |got| ended(got, buffer)))
 }
 
 fn empty(descriptor: &OwnedFd) -> Result<Read> {
@@ -527,6 +525,45 @@ mod tests {
         assert_eq!(read, Read::Unknown);
         let error = socket.recv(&mut [0; 8]).expect_err("it is still there");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_stream_tells_its_bytes_and_its_end_and_messages_are_left_alone() {
+        use std::os::unix::net::{UnixDatagram, UnixStream};
+        let (mut here, there) = UnixStream::pair().expect("sockets");
+        let read = |fd: i32| own().read(fd, 8, 0).expect("asked");
+        assert_eq!(read(there.as_raw_fd()), Read::Blocks);
+        here.write_all(b"abc").expect("room");
+        assert_eq!(read(there.as_raw_fd()), Read::Data(b"abc".to_vec()));
+        let (other, end) = UnixStream::pair().expect("sockets");
+        drop(other);
+        assert_eq!(read(end.as_raw_fd()), Read::End);
+        // An error would come before the message.
+        let (here, there) = UnixDatagram::pair().expect("sockets");
+        assert_eq!(read(there.as_raw_fd()), Read::Blocks);
+        here.send(b"abc").expect("room");
+        assert_eq!(read(there.as_raw_fd()), Read::Unknown);
+    }
+
+    #[test]
+    fn only_devices_are_asked_that_are_known() {
+        let open = |path: &str| File::open(path).ok();
+        let asked = |file: &File| own().ready(file.as_raw_fd(), libc::POLLIN);
+        for path in ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/ptmx"] {
+            asked(&open(path).expect("it is there")).expect(path);
+        }
+        for file in [
+            "/dev/kmsg",
+            "/dev/fuse",
+            "/dev/net/tun",
+            "/dev/loop-control",
+        ]
+        .into_iter()
+        .filter_map(open)
+        {
+            let error = asked(&file).expect_err("it may change");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
     }
 
     #[test]

@@ -40,7 +40,6 @@ mod pages;
 mod program;
 mod replica;
 mod rounds;
-mod shared_memory;
 mod software;
 mod source;
 mod stretches;

@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{Error, ErrorKind};
-use std::ptr::without_provenance_mut;
 use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, Mapping, Maps, ProcessMemory};
@@ -14,7 +13,6 @@ use flagfinder_step::{unable_by, Pause};
 
 use crate::child::extended;
 use crate::descriptors::Descriptors;
-use crate::shared_memory::{Content, SharedMemory};
 use crate::source::{Identity, Page, Region, Source, ThreadState, PAGE};
 
 /// Pages of the stack that are read while the thread stands still: the frames that it returns to
@@ -62,7 +60,6 @@ pub struct Captured {
 pub struct Live {
     pid: u32,
     memory: ProcessMemory,
-    shared: SharedMemory,
     /// Pages that were asked for, and that can't be read without giving the process pages.
     unread: RefCell<BTreeSet<u64>>,
     regions: Vec<Region>,
@@ -80,13 +77,11 @@ impl Live {
         let refused = |e: Error| unable_by(format!("Process {pid} can't be copied"), &e);
         let memory = ProcessMemory::open(pid).map_err(refused)?;
         let maps = proc::text_of(pid, "maps").map_err(refused)?;
-        let shared = SharedMemory::of(pid, &maps);
         let maps = Maps::parse(&maps);
         let vdso = maps.all().iter().find(|mapping| mapping.path == "[vdso]");
         Ok(Live {
             pid,
             memory,
-            shared,
             unread: RefCell::default(),
             regions: maps.all().iter().filter_map(region).collect(),
             vdso: vdso.and_then(region),
@@ -101,22 +96,7 @@ impl Live {
 
     /// Its memory as it is now; false where it can't be read.
     pub(crate) fn bytes(&self, address: u64, buffer: &mut [u8]) -> bool {
-        let mut page = [0; PAGE as usize];
-        let first = address & !(PAGE - 1);
-        let end = address.saturating_add(buffer.len() as u64);
-        (first..end).step_by(PAGE as usize).all(|at| {
-            let from = at.max(address);
-            let to = end.min(at.saturating_add(PAGE));
-            let part = &mut buffer[(from - address) as usize..(to - address) as usize];
-            match self.shared.read(at, &mut page) {
-                Content::There => self.memory.read(from, part) == part.len(),
-                Content::Read => {
-                    part.copy_from_slice(&page[(from - at) as usize..(to - at) as usize]);
-                    true
-                }
-                Content::Unknown => false,
-            }
-        })
+        self.memory.read(address, buffer) == buffer.len()
     }
 
     /// The registers and the top of the stack of one thread, and for how long it stood still.
@@ -150,7 +130,7 @@ impl Live {
         let mut contents = blank(addresses.len() + STACK_PAGES as usize);
         let around: Vec<u64> = wanted.around.difference(&wanted.held).copied().collect();
         let (mut before, mut after) = (blank(around.len()), blank(around.len()));
-        let was_read = self.read_pages(tid, &around, &mut before);
+        let was_read = self.memory.read_there(tid, &around, &mut before);
         let mut pause = Pause::of(tid, patience)?;
         if let Moment::Woken { patience, timed } = moment {
             pause.until_woken(patience, timed)?;
@@ -159,9 +139,9 @@ impl Live {
         let extended = extended(tid as i32);
         let stack = self.stack(registers.rsp);
         addresses.extend(stack.filter(|page| !wanted.held.contains(page)));
-        let whole = self.read_pages(tid, &addresses, &mut contents);
+        let whole = self.memory.read_there(tid, &addresses, &mut contents);
         let pause = pause.end();
-        let is_read = self.read_pages(tid, &around, &mut after);
+        let is_read = self.memory.read_there(tid, &around, &mut after);
         self.begin_anew(&mut registers);
         let extended =
             extended.map_err(|e| unable_by(format!("Vector registers of thread {tid}"), &e))?;
@@ -215,63 +195,6 @@ impl Live {
         });
         stack.into_iter().flatten()
     }
-
-    /// Reads many pages at once; returns which of them could be read.
-    fn read_pages(&self, tid: u32, addresses: &[u64], pages: &mut [Page]) -> Vec<bool> {
-        /// UIO_MAXIOV.
-        const AT_ONCE: usize = 1024;
-        let vector = |base: usize| libc::iovec {
-            iov_base: without_provenance_mut(base),
-            iov_len: PAGE as usize,
-        };
-        if !self.memory.is_all_at_hand() {
-            let each = addresses.iter().zip(pages.iter_mut());
-            return each.map(|(at, page)| self.read_page(*at, page)).collect();
-        }
-        let (mut whole, mut there) = (vec![false; addresses.len()], Vec::new());
-        for (number, (address, page)) in addresses.iter().zip(pages.iter_mut()).enumerate() {
-            match self.shared.read(*address, &mut page[..]) {
-                Content::There => there.push(number),
-                Content::Read => whole[number] = true,
-                Content::Unknown => {}
-            }
-        }
-        let remote: Vec<_> = there
-            .iter()
-            .map(|at| vector(addresses[*at] as usize))
-            .collect();
-        let local: Vec<_> = there
-            .iter()
-            .map(|at| vector(pages[*at].as_mut_ptr().expose_provenance()))
-            .collect();
-        let mut first = 0;
-        while first < remote.len() {
-            let count = (remote.len() - first).min(AT_ONCE);
-            // SAFETY: the local vectors are our pages; the remote ones are checked by the kernel.
-            let read = unsafe {
-                libc::process_vm_readv(
-                    tid as i32,
-                    local[first..].as_ptr(),
-                    count as libc::c_ulong,
-                    remote[first..].as_ptr(),
-                    count as libc::c_ulong,
-                    0,
-                )
-            };
-            let read = usize::try_from(read).unwrap_or(0) / PAGE as usize;
-            for number in &there[first..first + read] {
-                whole[*number] = true;
-            }
-            first += read;
-            if read < count {
-                // The call ends at a page that it can't read; debuggers may read it all the same.
-                let at = there[first];
-                whole[at] = self.read_page(addresses[at], &mut pages[at]);
-                first += 1;
-            }
-        }
-        whole
-    }
 }
 
 fn blank(pages: usize) -> Vec<Page> {
@@ -284,14 +207,11 @@ impl Source for Live {
     }
 
     fn read_page(&self, address: u64, page: &mut [u8; PAGE as usize]) -> bool {
-        match self.shared.read(address, page) {
-            Content::There => self.memory.read(address, page) == page.len(),
-            Content::Read => true,
-            Content::Unknown => {
-                self.unread.borrow_mut().insert(address);
-                false
-            }
+        let is_read = self.memory.read(address, page) == page.len();
+        if !is_read && self.memory.withholds(address) {
+            self.unread.borrow_mut().insert(address);
         }
+        is_read
     }
 
     fn withholds(&self, page: u64) -> bool {

@@ -36,7 +36,7 @@ const FIRST_ONLY: i32 = libc::O_CREAT | libc::O_EXCL;
 const LARGE_FILE: i32 = 0o100_000;
 /// Files in the folder of a process, and in /proc itself, that only tell: reading changes nothing,
 /// and never waits.
-const OF_PROCESS: [&str; 6] = ["cmdline", "comm", "limits", "stat", "statm", "status"];
+const OF_PROCESS: [&str; 5] = ["comm", "limits", "stat", "statm", "status"];
 const OF_MACHINE: [&str; 6] = ["cpuinfo", "loadavg", "meminfo", "stat", "uptime", "vmstat"];
 
 impl Replica<'_> {

@@ -315,8 +315,8 @@ impl<'a> Replica<'a> {
         Ok(())
     }
 
-    /// Fails where the stretch holds the page from which we make calls in the copy: what the program
-    /// would put there would be executed in its place.
+    /// Fails where the stretch holds the page from which we make calls in the copy: what the
+    /// program would put there would be executed in its place.
     fn spare_home(&self, start: u64, end: u64) -> Result<()> {
         match self.child.is_home_within(start, end) {
             true => Err(std::io::Error::from_raw_os_error(libc::EFAULT)),

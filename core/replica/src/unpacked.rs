@@ -29,7 +29,8 @@ pub fn unpacked(mut file: File, path: &Path) -> Result<File> {
         unreadable(
             format!("{} can't be unpacked", path.display()),
             format!("The system says: {e}"),
-            "Unpack it yourself (`unzstd`, `unlz4`), and give the result; TMPDIR names where there is room.",
+            "Unpack it yourself (`unzstd`, `unlz4`), and give the result; TMPDIR names where there \
+             is room.",
         )
     };
     let read = file.read_at(&mut magic, 0).unwrap_or(0);

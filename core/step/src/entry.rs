@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use flagfinder_code::{AddressSpace, ProcessMemory};
 use flagfinder_failure::Failure;
 use flagfinder_linux::ptrace::request;
 
@@ -225,11 +226,12 @@ fn entry(pid: i32) -> Option<u64> {
 
 impl Trap {
     fn set(pid: i32, address: u64) -> std::io::Result<Trap> {
-        let memory = memory(pid)?;
-        let mut content = [0];
-        memory.read_exact_at(&mut content, address)?;
-        memory.write_all_at(&[TRAP], address)?;
-        let [content] = content;
+        let mut content = 0;
+        // A file system that is silent is not written to.
+        if ProcessMemory::open(pid as u32)?.read(address, std::slice::from_mut(&mut content)) != 1 {
+            return Err(std::io::Error::from_raw_os_error(libc::EFAULT));
+        }
+        memory(pid)?.write_all_at(&[TRAP], address)?;
         Ok(Trap { address, content })
     }
 
@@ -253,7 +255,7 @@ impl Trap {
 
 fn memory(pid: i32) -> std::io::Result<File> {
     let path = format!("/proc/{pid}/mem");
-    File::options().read(true).write(true).open(path)
+    File::options().write(true).open(path)
 }
 
 fn registers(pid: i32) -> std::io::Result<libc::user_regs_struct> {

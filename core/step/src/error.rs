@@ -19,12 +19,22 @@ pub fn unable(
 /// As `unable`, with an error of the system for a reason.
 pub fn unable_by(what: impl Into<String>, error: &std::io::Error) -> Failure {
     let (denied, fix) = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => (true, format!(
-            "End any debugger on it. For a process of your own, sudo sysctl kernel.yama.ptrace_scope=0 is enough. {}",
-            how_to_get(&[Capability::SysPtrace])
-        )),
-        Some(libc::ESRCH) => (false, "Check the thread id: the thread may have ended".into()),
-        _ => (false, "Try again; if it persists, record the program from its start".into()),
+        Some(libc::EPERM | libc::EACCES) => (
+            true,
+            format!(
+                "End any debugger on it. For a process of your own, sudo sysctl \
+                 kernel.yama.ptrace_scope=0 is enough. {}",
+                how_to_get(&[Capability::SysPtrace])
+            ),
+        ),
+        Some(libc::ESRCH) => (
+            false,
+            "Check the thread id: the thread may have ended".into(),
+        ),
+        _ => (
+            false,
+            "Try again; if it persists, record the program from its start".into(),
+        ),
     };
     let mut failure = unable(what, format!("The system says: {error}"), fix);
     failure.still_works = format!("{STILL_WORKS}. `flagfinder record` needs no attaching");
@@ -62,6 +72,18 @@ pub(crate) fn does_not_stop(tid: i32, gone: bool) -> Failure {
     };
     unable(
         format!("Thread {tid} is not stepped"),
+        found,
+        "Try again later, or choose another thread with --thread",
+    )
+}
+
+pub(crate) fn would_notice(tid: i32, call: Option<&str>) -> Failure {
+    let found = match call {
+        Some(call) => format!("It sleeps in {call}, which a stop may end early"),
+        None => "It sleeps in the kernel, and a stop may end that early".to_owned(),
+    };
+    unable(
+        format!("Thread {tid} is not stopped"),
         found,
         "Try again later, or choose another thread with --thread",
     )

@@ -173,7 +173,8 @@ impl Helper {
             "The thread was let go".into()
         } else {
             format!(
-                "Helper {} was told to let the thread go, which it does once the call that the thread is in returns",
+                "Helper {} was told to let the thread go, which it does once the call that the \
+                 thread is in returns",
                 self.pid
             )
         };

@@ -22,6 +22,7 @@ mod restart;
 mod sampler;
 mod signals;
 mod stepper;
+mod stoppable;
 
 pub use builder::{ReadMemory, WindowBuilder};
 pub use entry::Entry;

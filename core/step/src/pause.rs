@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::let_go;
 use crate::ptrace::Tracee;
 use crate::queue;
+use crate::restart;
 
 /// Most calls at which a thread is stopped on its way to a wake.
 const MOST_CALLS: u32 = 100;
@@ -132,7 +133,7 @@ impl Pause {
 fn is_woken(registers: &libc::user_regs_struct, timed: bool) -> bool {
     const CHANGED: i64 = -(libc::EAGAIN as i64);
     let r = registers;
-    let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    let arguments = restart::arguments(r);
     u32::try_from(r.orig_rax).is_ok_and(futex::is_futex)
         && futex::waits_for_word(futex::command(&arguments))
         && matches!(r.rax as i64, 0 | CHANGED)

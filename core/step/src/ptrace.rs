@@ -7,16 +7,16 @@
 
 use std::io::Error;
 use std::mem::zeroed;
-use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
+use flagfinder_code::ProcessMemory;
 use flagfinder_linux::proc::Status;
 use flagfinder_linux::ptrace::request;
 use flagfinder_linux::tracing::needs_own_mask;
 
 use crate::error::{self, unable_by, Result};
 use crate::let_go::Held;
-use crate::{helper, restart};
+use crate::{helper, restart, stoppable};
 
 /// The kernel's number for stops that are no signal: an interrupt, or a stopped process.
 const EVENT_STOP: i32 = 128;
@@ -31,6 +31,8 @@ const SLOW_LOOK: Duration = Duration::from_millis(2);
 /// A seized thread. Dropping it restores its signal mask and lets it go.
 pub struct Tracee {
     pub(crate) tid: i32,
+    /// Opened before it is held. `None`: it can't be read.
+    memory: Option<ProcessMemory>,
     /// Its own signal mask, while signals are held.
     pub(crate) mask: Option<u64>,
     /// The thread is stopped, so that requests work.
@@ -39,6 +41,8 @@ pub struct Tracee {
     steps: bool,
     /// The step under way puts the flags on the stack, and the trap flag with them.
     pushes_flags: bool,
+    /// It stands at the beginning of a call.
+    begins_call: bool,
     /// The signal that it stopped for, to be delivered when it goes on; 0: none.
     signal: i32,
     /// It ended; nothing is left to let go.
@@ -67,8 +71,10 @@ impl Tracee {
     /// Seizes and stops the thread and changes nothing: should we be killed now, it runs on.
     ///
     /// # Errors
-    /// When the system refuses, or the thread does not stop within `patience`.
+    /// When the system refuses, the thread does not stop within `patience`, or its program would
+    /// notice (`stoppable.rs`).
     pub fn stop(tid: i32, patience: Duration) -> Result<Tracee> {
+        stoppable::wait(tid, patience)?;
         let (tracee, stop) = Tracee::halted(tid, patience)?;
         if stop == Stop::Frozen {
             return Err(error::frozen(tid));
@@ -77,7 +83,8 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// The same, of a stopped process too, and its registers at the stop: what call it is in.
+    /// The same, of a stopped process too, and its registers at the stop: what call it is in. Of a
+    /// program that is ended next, so that whatever call may be cut short.
     ///
     /// # Errors
     /// As [`Self::stop`].
@@ -93,13 +100,17 @@ impl Tracee {
 
     fn halted(tid: i32, patience: Duration) -> Result<(Tracee, Stop)> {
         let options = (libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD) as usize;
+        // Whoever may trace it may read it; what refuses says why.
+        let memory = ProcessMemory::open(tid as u32).ok();
         seize(tid, options)?;
         let mut tracee = Tracee {
             tid,
+            memory,
             mask: None,
             stopped: false,
             steps: false,
             pushes_flags: false,
+            begins_call: false,
             signal: 0,
             gone: false,
         };
@@ -180,7 +191,9 @@ impl Tracee {
     /// Lets the system call run that comes next. It is not stepped: a step ends it with a SIGTRAP
     /// under whatever mask the call sets.
     pub fn call(&mut self, number: u32, patience: Duration) -> Result<Stop> {
-        match needs_own_mask(number) {
+        // Where it may not be stopped within the call, it is let go there with what it has.
+        let arguments = restart::arguments(&self.registers()?);
+        match needs_own_mask(number) || stoppable::may_notice(self.tid, number, &arguments) {
             true => self.release_signals(),
             false => self.hold_signals(),
         }
@@ -219,7 +232,7 @@ impl Tracee {
     }
 
     /// Lets it go on until it begins or ends a system call. `false`: it did not within `patience`,
-    /// and stands where it was then.
+    /// or has begun one in which it might not be stopped, and stands where it was then.
     ///
     /// # Errors
     /// When it ends, executes another program, or somebody stops its process.
@@ -231,7 +244,13 @@ impl Tracee {
                 .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
             self.stopped = false;
             match self.wait(patience.saturating_sub(begin.elapsed())) {
-                Stop::Call => return Ok(true),
+                Stop::Call => {
+                    let now = self.registers()?;
+                    let (number, arguments) = (now.orig_rax as u32, restart::arguments(&now));
+                    self.begins_call = now.rax as i64 == -i64::from(libc::ENOSYS)
+                        && stoppable::may_notice(self.tid, number, &arguments);
+                    return Ok(!self.begins_call);
+                }
                 // The program's own: we do not step here.
                 Stop::Step => self.signal = libc::SIGTRAP,
                 Stop::Signal(_) => {}
@@ -351,7 +370,7 @@ impl Tracee {
     /// again.
     pub fn registers_before_call(&self) -> Result<libc::user_regs_struct> {
         let registers = self.registers()?;
-        if restart::is_pending(&registers) {
+        if self.begins_call || restart::is_pending(&registers) {
             return Ok(restart::before_call(&registers));
         }
         Ok(registers)
@@ -380,19 +399,10 @@ impl Tracee {
             .map_err(|e| unable_by(format!("Registers of {}", self.tid), &e))
     }
 
-    /// Reads memory of the process; as many bytes as could be read.
+    /// Reads memory of the process; as many bytes as could be read without waiting for anybody.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let local = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: without_provenance_mut(address as usize),
-            iov_len: buffer.len(),
-        };
-        // SAFETY: the local vector is our buffer; the remote one is checked by the kernel.
-        let read = unsafe { libc::process_vm_readv(self.tid, &local, 1, &remote, 1, 0) };
-        usize::try_from(read).unwrap_or(0)
+        let memory = self.memory.as_ref();
+        memory.map_or(0, |memory| memory.read_held(address, buffer))
     }
 
     /// Takes the trap flag out of the flags that a stepped `pushf` put on the stack: popped
@@ -442,6 +452,10 @@ impl Drop for Tracee {
             return;
         }
         if !self.stopped {
+            // Our end lets it go as well.
+            if !self.steps && self.mask.is_none() && stoppable::would_notice(self.tid) {
+                return;
+            }
             // It runs, or waits in a system call: stop it once more to restore the mask. A
             // step under way must end first, however long that takes: see the module.
             let patience = if self.steps { Duration::MAX } else { UNSTEPPED };

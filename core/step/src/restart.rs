@@ -14,6 +14,12 @@ pub fn is_pending(registers: &libc::user_regs_struct) -> bool {
     registers.orig_rax != u64::MAX && is_restart(registers.rax as i64)
 }
 
+/// Of the call that it is in, or is about to make.
+pub(crate) fn arguments(registers: &libc::user_regs_struct) -> [u64; 6] {
+    let r = registers;
+    [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+}
+
 /// The registers as they were before such a call.
 pub fn before_call(registers: &libc::user_regs_struct) -> libc::user_regs_struct {
     let mut before = *registers;

@@ -247,7 +247,8 @@ fn python() {
 
 #[test]
 fn sqlite() {
-    let query = "with recursive c(x) as (select 1 union all select x+1 from c where x<100000) select sum(x*x%7), count(*) from c;";
+    let query = "with recursive c(x) as (select 1 union all select x+1 from c where x<100000) \
+                 select sum(x*x%7), count(*) from c;";
     agree("sqlite3", &[":memory:", query], 600_000);
 }
 

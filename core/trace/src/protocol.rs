@@ -153,7 +153,8 @@ shared_struct!(ShmHeader = "ff_shm_header", 128 {
 shared_struct!(Introduction = "ff_introduction", 8 { number: u32, pid: u32 });
 shared_struct!(Chunk = "ff_chunk", 256 {
     state: u32, stream: u32, pid: u32, tid: u32, seq: u64, start_pos: u64, ts_open: u64,
-    ts_full: u64, used: u32, regs_valid: u32, regs: [u64; REG_COUNT], image_ts: u64, reserved: [u64; 6],
+    ts_full: u64, used: u32, regs_valid: u32, regs: [u64; REG_COUNT],
+    image_ts: u64, reserved: [u64; 6],
 });
 shared_struct!(Record = "ff_record", 8 { magic: u16, kind: u16, bytes: u32 });
 shared_struct!(ThreadStart = "ff_thread_start", 40 {
@@ -163,7 +164,9 @@ shared_struct!(ThreadExit = "ff_thread_exit", 16 { ts: u64, status: i64 });
 shared_struct!(SyscallEnter = "ff_syscall_enter", 208 {
     ts: u64, number: u32, regs_valid: u32, args: [u64; 6], regs: [u64; REG_COUNT],
 });
-shared_struct!(SyscallExit = "ff_syscall_exit", 24 { ts: u64, result: i64, number: u32, reserved: u32 });
+shared_struct!(SyscallExit = "ff_syscall_exit", 24 {
+    ts: u64, result: i64, number: u32, reserved: u32,
+});
 shared_struct!(Signal = "ff_signal", 40 {
     ts: u64, signo: u32, code: u32, interrupted_pc: u64, handler_pc: u64, handler_sp: u64,
 });

@@ -2,10 +2,9 @@
 //! A look at all threads of some processes: what each is in, and whom it waits for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::own_id;
+use flagfinder_code::{own_id, ProcessMemory};
 use flagfinder_linux::life;
 use flagfinder_linux::proc::{threads, Status};
 use serde::{Deserialize, Serialize};
@@ -87,7 +86,7 @@ pub struct Look {
 
 /// What is known of one process while its threads are looked at.
 struct Process {
-    memory: Option<File>,
+    memory: Option<ProcessMemory>,
     /// Thread ids of ours, by the ids that the process itself sees.
     threads: BTreeMap<u32, u32>,
 }
@@ -96,7 +95,7 @@ impl Process {
     fn open(pid: u32) -> Process {
         let tids = threads(pid).unwrap_or_default();
         Process {
-            memory: File::open(format!("/proc/{pid}/mem")).ok(),
+            memory: ProcessMemory::open(pid).ok(),
             threads: tids
                 .into_iter()
                 .map(|tid| (own_id(pid, tid), tid))

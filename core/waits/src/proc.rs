@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The lines of /proc that say what a thread is doing.
 
-use std::fs;
-use std::os::unix::fs::FileExt;
-
+use flagfinder_code::{AddressSpace, ProcessMemory};
 use flagfinder_linux::proc::{name, Status};
 
 /// The system call a thread is in, as /proc/PID/task/TID/syscall tells.
@@ -84,7 +82,10 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let sleeps_in = read(pid, tid, "wchan").unwrap_or_default();
     let line = read(pid, tid, "syscall");
     let call = line.as_deref().and_then(parse_call);
-    let memory = |at, buffer: &mut [u8]| read_memory(pid, at, buffer);
+    let memory = |at, buffer: &mut [u8]| {
+        let memory = ProcessMemory::open(pid);
+        memory.is_ok_and(|memory| memory.read(at, buffer) == buffer.len())
+    };
     Some(Look {
         name: name(pid, tid)?,
         state: status
@@ -123,8 +124,8 @@ fn parse_call(line: &str) -> Option<Call> {
 
 /// A timed call that a stop interrupted goes on as `restart_syscall`, with the registers that it
 /// had. The code in front of it still says which it was: `mov eax, number; syscall`. Of a call
-/// through the C library's `syscall()`, as Rust's waits are, it does not: the function of the kernel
-/// in which the thread sleeps does, or the registers of a wait for a word.
+/// through the C library's `syscall()`, as Rust's waits are, it does not: the function of the
+/// kernel in which the thread sleeps does, or the registers of a wait for a word.
 fn resumed(call: Call, sleeps_in: &str, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Call {
     if i64::from(call.number) != libc::SYS_restart_syscall {
         return call;
@@ -149,11 +150,6 @@ fn waits_for_a_word(call: &Call) -> bool {
         && word % 4 == 0
         && limit != 0
         && bits & any == any
-}
-
-fn read_memory(pid: u32, address: u64, buffer: &mut [u8]) -> bool {
-    let memory = fs::File::open(format!("/proc/{pid}/mem"));
-    memory.is_ok_and(|memory| memory.read_exact_at(buffer, address).is_ok())
 }
 
 #[cfg(test)]

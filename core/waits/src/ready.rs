@@ -9,8 +9,11 @@ use std::fmt;
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use flagfinder_linux::descriptors::{object, Object};
 use flagfinder_linux::proc::{file_kind, link};
 use serde::{Deserialize, Serialize};
+
+use crate::descriptor::is_epoll;
 
 /// Why a call on a descriptor does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,11 +164,9 @@ fn file(pid: u32, fd: i32) -> File {
 
 /// `None`: the kernel has no such call, or does not let us.
 fn now(pid: u32, fd: i32, events: i16) -> Option<Now> {
-    // Files on disks are always ready. Where a server answers for one, a duplicate would wait.
-    if !matches!(
-        file_kind(pid, fd)?,
-        libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | 0
-    ) {
+    // Files on disks are always ready. Where a server answers for one, a duplicate would wait, and
+    // to ask what is not known may change it.
+    if object(pid, fd)? == Object::Other && !is_epoll(pid, fd) {
         return None;
     }
     let owned = |number: libc::c_long| {

@@ -105,8 +105,11 @@ pub(crate) fn check_count(words: usize) -> Result<()> {
 fn full(found: String) -> Failure {
     Failure::usage(
         "There are not enough debug registers",
-        format!("{found}; an x86 CPU has {WATCH_MAX}, and other tools (gdb, perf) use the same ones"),
-        "Watch fewer words at once, or end the other tools' watchpoints (`gdb`, `perf record -e mem:..`, another `flagfinder watch`).",
+        format!(
+            "{found}; an x86 CPU has {WATCH_MAX}, and other tools (gdb, perf) use the same ones"
+        ),
+        "Watch fewer words at once, or end the other tools' watchpoints (`gdb`, `perf record -e \
+         mem:..`, another `flagfinder watch`).",
         "--site MODULE+OFFSET hooks instructions and needs no debug register.",
     )
 }
@@ -134,7 +137,8 @@ pub(crate) fn probes(pid: u32, sites: &[Site], program: &OwnedFd) -> Result<Vec<
             unavailable(
                 format!("{} can't be hooked", site.code),
                 format!("perf_event_open(uprobe): {error}"),
-                "It needs a kernel with CONFIG_UPROBE_EVENTS and a file system with the file still in place.",
+                "It needs a kernel with CONFIG_UPROBE_EVENTS and a file system with the file still \
+                 in place.",
             )
         })
     });

@@ -99,7 +99,8 @@ impl Event {
     pub fn to_json(&self) -> String {
         let hex = |number: Option<u64>| number.map_or("null".to_owned(), |n| format!("\"{n:#x}\""));
         let mut line = format!(
-            "{{\"event\":\"{}\",\"ts\":{},\"tid\":{},\"thread\":{},\"watch\":{},\"value\":{},\"previous\":{}",
+            "{{\"event\":\"{}\",\"ts\":{},\"tid\":{},\"thread\":{},\"watch\":{},\"value\":{},\
+             \"previous\":{}",
             self.kind.name(),
             self.ts,
             self.tid,

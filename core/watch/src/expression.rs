@@ -5,9 +5,7 @@
 //! Grammar: `*`s, a variable, then `.name`, `->name` and `[number]`. `.` and `->` mean the same:
 //! pointers on the way are followed, the last one is not, so that a pointer can be watched itself.
 
-use flagfinder_code::{Names, TypeRef};
-
-use crate::memory::Memory;
+use flagfinder_code::{AddressSpace, Names, ProcessMemory, TypeRef};
 
 /// What an expression names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +69,7 @@ impl Path {
     pub fn follow(
         &self,
         names: &Names,
-        memory: &Memory,
+        memory: &ProcessMemory,
         address: u64,
         kind: TypeRef,
     ) -> Result<Evaluated, String> {
@@ -132,7 +130,7 @@ impl Path {
 /// Follows the pointer at a place.
 fn load(
     names: &Names,
-    memory: &Memory,
+    memory: &ProcessMemory,
     at: (u64, TypeRef),
     path: &str,
 ) -> Result<(u64, TypeRef), String> {

@@ -5,7 +5,6 @@ use flagfinder_linux::clock;
 
 use crate::access::{failed_exchange, Access, Effect};
 use crate::event::{Event, EventKind, ValueSource};
-use crate::memory::Memory;
 use crate::naming::Naming;
 use crate::place::Place;
 use crate::protocol::{Hit, ReadSite, HIT_SITE, MARK_KERNEL, MARK_VALUE, NO_CPU};
@@ -13,6 +12,7 @@ use crate::seen::{read_site, Look, Seen};
 use crate::site::Site;
 use crate::value::proven;
 use crate::word::Word;
+use flagfinder_code::{AddressSpace, ProcessMemory};
 
 /// Keeps the words' values from event to event.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ fn syscall_effect(number: i64) -> Option<EventKind> {
 }
 
 impl Interpreter {
-    pub fn new(words: &[Place], reads: bool, memory: &Memory) -> Self {
+    pub fn new(words: &[Place], reads: bool, memory: &ProcessMemory) -> Self {
         let words = words.iter().map(|place| {
-            let first = memory.number(place.address, place.size);
+            let first = memory.number(place.address, place.size as usize);
             Word::new((place.address, place.size), reads, first)
         });
         let words: Vec<Word> = words.collect();
@@ -51,8 +51,8 @@ impl Interpreter {
     }
 
     /// One more word, whose writes trap already.
-    pub fn add(&mut self, place: (u64, u32), object: Option<u64>, memory: &Memory) {
-        let first = memory.number(place.0, place.1);
+    pub fn add(&mut self, place: (u64, u32), object: Option<u64>, memory: &ProcessMemory) {
+        let first = memory.number(place.0, place.1 as usize);
         let mut word = Word::new(place, false, first);
         word.object = object;
         self.words.push(word);
@@ -66,10 +66,10 @@ impl Interpreter {
         self.words.iter().any(|word| word.address == address)
     }
 
-    pub fn armed(&mut self, memory: &Memory) {
+    pub fn armed(&mut self, memory: &ProcessMemory) {
         for word in &mut self.words {
             let (address, size) = word.place();
-            let value = memory.number(address, size);
+            let value = memory.number(address, size as usize);
             // Not before it is read: a write that left this value must be the earlier one.
             word.armed(value, clock::monotonic());
         }
@@ -247,7 +247,7 @@ impl Interpreter {
                 let now = || {
                     in_handler.or_else(|| {
                         (!pending)
-                            .then(|| naming.memory.number(place.0, place.1))
+                            .then(|| naming.memory.number(place.0, place.1 as usize))
                             .flatten()
                     })
                 };

@@ -15,7 +15,6 @@ mod expression;
 mod follow;
 mod hooks;
 mod interpret;
-mod memory;
 mod naming;
 mod order;
 mod perf;

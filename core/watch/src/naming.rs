@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::{CallSites, Names, NamesInput};
+use flagfinder_code::{AddressSpace, CallSites, Names, NamesInput, ProcessMemory};
 use flagfinder_files::facts_of;
 use rustc_hash::FxHashMap;
 
 use crate::access::{self, Access, Registers};
-use crate::memory::Memory;
 use crate::place::Place;
 use crate::protocol::Hit;
 
@@ -27,7 +26,7 @@ const STACKS_KEPT: usize = 1 << 16;
 pub(crate) struct Naming {
     pid: u32,
     pub names: Names,
-    pub memory: Memory,
+    pub memory: ProcessMemory,
     read: Instant,
     accesses: FxHashMap<(u64, u16), Option<Access>>,
     codes: FxHashMap<u64, Arc<str>>,
@@ -62,7 +61,7 @@ impl Naming {
     /// # Errors
     /// When the process is gone, or its memory may not be read.
     pub fn new(pid: u32) -> io::Result<Naming> {
-        let memory = Memory::open(pid)?;
+        let memory = ProcessMemory::open(pid)?;
         Ok(Naming {
             pid,
             names: read_names(pid)?,
@@ -177,7 +176,7 @@ pub(crate) fn place_of(hit: &Hit, words: &[Place], naming: &Naming) -> u16 {
 }
 
 /// Code as it is in memory; in the module's file once the process is gone.
-pub(crate) fn code(names: &Names, memory: &Memory, address: u64, count: usize) -> Vec<u8> {
+pub(crate) fn code(names: &Names, memory: &ProcessMemory, address: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     match memory.read(address, &mut bytes) {
         0 => names.file_code(address, count),

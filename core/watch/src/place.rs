@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! Finds what was asked for in this process: a word's address, size and name.
 
-use flagfinder_code::{DataName, Names, VariableAt};
+use flagfinder_code::{AddressSpace, DataName, Names, ProcessMemory, VariableAt};
 
 use crate::expression::Path;
-use crate::memory::Memory;
 use crate::request::WordRequest;
 use crate::{Failure, Result, NOTHING_CHANGED};
 
@@ -23,7 +22,7 @@ pub(crate) struct Place {
 impl Place {
     /// # Errors
     /// In four parts: what can't be found, or can't be watched as it stands.
-    pub fn find(request: &WordRequest, names: &Names, memory: &Memory) -> Result<Place> {
+    pub fn find(request: &WordRequest, names: &Names, memory: &ProcessMemory) -> Result<Place> {
         let (address, size) = match request {
             WordRequest::Address { address, size } => (*address, u64::from(*size)),
             WordRequest::Module {
@@ -66,7 +65,7 @@ impl Place {
         };
         let name = names.data(address);
         check(address, size, &name)?;
-        if memory.number(address, size as u32).is_none() {
+        if memory.number(address, size as usize).is_none() {
             return Err(cannot_watch(
                 &name,
                 format!("nothing is mapped at {address:#x}"),
@@ -134,7 +133,9 @@ fn thread_block(names: &Names, module: usize, tid: u32) -> Result<u64> {
     names.thread_block(module, tid).ok_or_else(|| {
         let known = names.input().threads.iter().any(|thread| thread.tid == tid);
         let found = if known {
-            "its thread block was not found in memory, or it has not used the module's variables yet".to_owned()
+            "its thread block was not found in memory, or it has not used the module's variables \
+             yet"
+            .to_owned()
         } else {
             format!("the process has no thread {tid}")
         };
@@ -229,14 +230,15 @@ fn not_found(names: &Names, module: Option<&str>, symbol: &str) -> Failure {
     Failure::usage(
         format!("{place} has no variable {symbol}"),
         found,
-        "In a stripped image use --flag FILE#RANK (from diff or spin), --address 0x.. --size N, or --site MODULE+OFFSET.",
+        "In a stripped image use --flag FILE#RANK (from diff or spin), --address 0x.. --size N, or \
+         --site MODULE+OFFSET.",
         NOTHING_CHANGED,
     )
 }
 
 fn expression(
     names: &Names,
-    memory: &Memory,
+    memory: &ProcessMemory,
     module: Option<&str>,
     text: &str,
     tid: Option<u32>,

@@ -32,12 +32,13 @@ shared_struct!(Hit = "ff_watch_hit" {
 shared_struct!(ReadSite = "ff_watch_read_site" { shows: u8, bytes: u8, reserved: [u8; 2] });
 shared_struct!(Reader = "ff_watch_reader" { ip: u64, address: u64, tid: u32, place: u32 });
 shared_struct!(Held = "ff_watch_held" {
-    generation: u64, seen: u64, ts: u64, value: u64, reads: u64, rflags: u64, registers: [u64; REGISTERS],
-    marks: u32, cpu: u32, thread: [u8; NAME_BYTES],
+    generation: u64, seen: u64, ts: u64, value: u64, reads: u64, rflags: u64,
+    registers: [u64; REGISTERS], marks: u32, cpu: u32, thread: [u8; NAME_BYTES],
 });
 shared_struct!(Word = "ff_watch_word" { place: u32, size: u32, reads: u32 });
 shared_struct!(Site = "ff_watch_site" {
-    ip: u64, displacement: u64, base: u8, index: u8, scale: u8, size: u8, known: u8, thin: u8, reserved: [u8; 2],
+    ip: u64, displacement: u64, base: u8, index: u8, scale: u8, size: u8, known: u8, thin: u8,
+    reserved: [u8; 2],
 });
 shared_struct!(Config = "ff_watch_config" {
     tgid: u32, sites: u32, address: u64, size: u32, reads: u32, site: [Site; SITE_MAX],

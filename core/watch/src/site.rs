@@ -4,11 +4,10 @@
 
 use std::path::PathBuf;
 
-use flagfinder_code::{Code, Names};
+use flagfinder_code::{Code, Names, ProcessMemory};
 use iced_x86::{Mnemonic, Register};
 
 use crate::access::{decode, memory_uses, number_of, operand, Access, Effect, Registers};
-use crate::memory::Memory;
 use crate::naming::code;
 use crate::place::module_index;
 use crate::protocol::{self, NO_REGISTER};
@@ -31,7 +30,7 @@ pub(crate) struct Site {
 impl Site {
     /// # Errors
     /// In four parts: when there is no such instruction, or it accesses no memory.
-    pub fn find(request: &SiteRequest, names: &Names, memory: &Memory) -> Result<Site> {
+    pub fn find(request: &SiteRequest, names: &Names, memory: &ProcessMemory) -> Result<Site> {
         let index = module_index(names, &request.module)?;
         let module = &names.input().modules[index];
         let ip = module.base.wrapping_add(request.offset);
@@ -39,8 +38,8 @@ impl Site {
             Failure::usage(
                 format!("{}+{:#x} can't be hooked", request.module, request.offset),
                 found,
-                "Name the offset (ELF virtual address) of an instruction that reads or writes the flag: `code` of an event, \
-                 `readers` and `writers` of `flagfinder diff --json`.",
+                "Name the offset (ELF virtual address) of an instruction that reads or writes the \
+                 flag: `code` of an event, `readers` and `writers` of `flagfinder diff --json`.",
                 "Watching an address (--address) needs no instruction.",
             )
         };

@@ -19,9 +19,10 @@ use crate::protocol::{Held, Hit, Reader, HIT_SITE, HIT_WATCH, MARK_LAST, WATCH_M
 use crate::seen::Seen;
 
 /// The rule, as it is written into the output.
-pub const THINNING: &str = "of the reads of one word by one instruction in one thread the first, the last before each write \
-and the last of all are events; `reads` counts those that an event stands for, itself included. The word's value changing between \
-two reads counts as a write.";
+pub const THINNING: &str = "of the reads of one word by one instruction in one thread the first, \
+                            the last before each write and the last of all are events; `reads` \
+                            counts those that an event stands for, itself included. The word's \
+                            value changing between two reads counts as a write.";
 
 /// Hits are at most so late: CPUs hand over at once, but a thread may be interrupted between its
 /// hit and its record.

@@ -32,7 +32,8 @@ impl Until {
             Failure::usage(
                 "The condition to stop at isn't understood",
                 format!("--until {text}"),
-                "Write --until write, --until read, --until 'value==1' (or != < <= > >=), or --until COUNT.",
+                "Write --until write, --until read, --until 'value==1' (or != < <= > >=), or \
+                 --until COUNT.",
                 NOTHING_CHANGED,
             )
         })

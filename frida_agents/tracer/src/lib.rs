@@ -49,7 +49,8 @@ unsafe trait Pod: Copy {}
 #[global_allocator]
 static ALLOCATOR: memory::Allocator = memory::Allocator::new();
 
-const LIMITS: &str = "recorded with Frida's Stalker: signal handlers, heap allocations, children and what exec starts are not recorded";
+const LIMITS: &str = "recorded with Frida's Stalker: signal handlers, heap allocations, children \
+                      and what exec starts are not recorded";
 
 /// Begins a recording. `functions`: gum_stalker_iterator_next, gum_stalker_iterator_keep,
 /// gum_x86_writer_put_bytes, gum_x86_writer_cur. Returns null, or what is wrong.

@@ -18,8 +18,10 @@ use prost::Message;
 /// That a target reads of an input.
 const LONGEST: u64 = 64 << 10;
 /// The kernel's tracepoints are in tracefs, which not every machine has mounted.
-const RECORD: &str = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing;
-    exec perf record -q -B -N --synth=no -a -e sched:sched_switch -e sched:sched_waking -o \"$0\" sleep 0.002";
+const RECORD: &str = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs \
+                      /sys/kernel/tracing;
+    exec perf record -q -B -N --synth=no -a -e sched:sched_switch -e sched:sched_waking -o \"$0\" \
+    sleep 0.002";
 const WRITE: &str = "
 import pathlib, sys
 from perf_writer import PerfData

@@ -74,9 +74,9 @@ pub fn run(data: &[u8]) {
 
 /// The length of its facts (2 bytes), these, the number of its events (2 bytes), these.
 ///
-/// A fact is a line: the number of its block's kind, and the block's JSON. An event is its kind, its
-/// CPU, its flags, its stack (a byte each), the time since the one before (4), its two threads (4
-/// each), its three words (8 each).
+/// A fact is a line: the number of its block's kind, and the block's JSON. An event is its kind,
+/// its CPU, its flags, its stack (a byte each), the time since the one before (4), its two threads
+/// (4 each), its three words (8 each).
 #[derive(Default)]
 pub struct Recording {
     /// Kind and JSON.

@@ -16,6 +16,7 @@ pub mod stacks;
 pub mod tenet;
 pub mod trace;
 
+mod imported;
 mod questions;
 
 /// Does with an input what the target is for.

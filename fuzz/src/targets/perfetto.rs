@@ -7,8 +7,7 @@
 
 use std::io::Write;
 
-use crate::MemoryFile;
-use flagfinder_events::{import, EventFile};
+use super::imported;
 use flate2::{write::ZlibEncoder, Compression};
 use prost::encoding::encode_varint;
 
@@ -32,10 +31,5 @@ pub fn run(data: &[u8]) {
     } else if let Some(key) = bytes.first_mut() {
         *key = 0x0a;
     }
-    let input = MemoryFile::new(&bytes).expect("a file in memory");
-    let output = MemoryFile::new(&[]).expect("a file in memory");
-    if import(&input.path(), &output.path()).is_ok() {
-        let file = EventFile::open(&output.path()).expect("what was written can be read");
-        assert!(file.events(|_| {}).is_empty());
-    }
+    imported::check(&bytes);
 }

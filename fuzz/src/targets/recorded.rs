@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Asks two traces made of arbitrary bytes what `registers`, `why` and `trace export` ask: no panic,
-//! whatever they say. Inputs are those of `engine`.
+//! Asks two traces made of arbitrary bytes what `registers`, `why` and `trace export` ask: no
+//! panic, whatever they say. Inputs are those of `engine`.
 
 use std::io::sink;
 

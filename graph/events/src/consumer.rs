@@ -275,8 +275,8 @@ impl Consumer {
             return Ok(());
         };
         let text = format!(
-            "process {pid}, which process {parent} started, is not followed: there was no room for more processes. \
-             So may be later ones"
+            "process {pid}, which process {parent} started, is not followed: there was no room for \
+             more processes. So may be later ones"
         );
         self.announce(Note {
             level: LOST.into(),

@@ -12,7 +12,8 @@ pub(crate) fn damaged(offset: u64, found: impl Into<String>) -> Failure {
     Failure::bad_file(
         format!("The block at file offset {offset:#x} is damaged"),
         found,
-        "Record again, or copy the file again from where it came; `flagfinder events check FILE` lists all damage.",
+        "Record again, or copy the file again from where it came; `flagfinder events check FILE` \
+         lists all damage.",
         "`flagfinder events info FILE` shows what is known from the other blocks.",
     )
 }

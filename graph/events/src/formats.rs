@@ -64,7 +64,9 @@ fn field(line: &str) -> Option<(String, Place)> {
 mod tests {
     use super::*;
 
-    const SECTION: &[u8] = b"\x17\x08\x44tracing0.6\0\x01\x08sched\0\x01\0\0\0\xff\xff\0\0name: sched_waking\nID: 315\nformat:\n\
+    const SECTION: &[u8] = b"\
+        \x17\x08\x44tracing0.6\0\x01\x08sched\0\x01\0\0\0\xff\xff\0\0\
+        name: sched_waking\nID: 315\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\n\
         \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\

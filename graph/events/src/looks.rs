@@ -4,11 +4,11 @@
 //!
 //! They read much of /proc. So each has a thread of its own, and the ring is drained meanwhile.
 
-use std::fs::File;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use flagfinder_code::ProcessMemory;
 use flagfinder_linux::clock;
 use flagfinder_waits::hot_call::{told, HotCall};
 use flagfinder_waits::{look, Look, Looked, Owners};
@@ -73,7 +73,7 @@ impl Looks {
 
 /// `None`: the process's memory may not be read.
 fn hot(pid: u32, tid: u32, call: &HotCall, owners: &mut Owners) -> Option<Looked> {
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let memory = ProcessMemory::open(pid).ok()?;
     Some(Looked {
         ts: clock::monotonic(),
         tid,

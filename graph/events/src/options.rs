@@ -200,7 +200,8 @@ pub(crate) fn check(options: &Options) -> Result<NamePatterns> {
             usage(
                 "The patterns of thread names are too long",
                 format!("{} patterns", options.threads.len()),
-                "Keep to 64 letters in all, where each pattern counts one more; names have at most 15.",
+                "Keep to 64 letters in all, where each pattern counts one more; names have at most \
+                 15.",
             )
         },
         Ok,

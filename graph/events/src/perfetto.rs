@@ -29,7 +29,8 @@ fn refused(found: impl Into<String>) -> Failure {
     Failure::bad_file(
         "This is no Perfetto trace that can be imported",
         found,
-        "Record with the data source linux.ftrace and the events sched/sched_switch and sched/sched_waking.",
+        "Record with the data source linux.ftrace and the events sched/sched_switch and \
+         sched/sched_waking.",
         "Other recordings are unaffected.",
     )
 }

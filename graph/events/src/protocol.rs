@@ -71,27 +71,37 @@ shared_struct!(Member = "ff_event_process" {
     python: u64,
 });
 shared_struct!(Python = "ff_python" {
-    interpreter: u64, threads: u32, next: u32, thread: u32, current: u32, held: u32, frame: u32, code: u32,
-    previous: u32, name: u32, reserved: u32,
+    interpreter: u64, threads: u32, next: u32, thread: u32, current: u32, held: u32, frame: u32,
+    code: u32, previous: u32, name: u32, reserved: u32,
 });
 shared_struct!(Config = "ff_events_config" {
-    runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
-    copy_bytes: u64, name_begins: u64, name_repeats: u64, name_ends: u64,
+    runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32,
+    program_only: u32, copy_bytes: u64, name_begins: u64, name_repeats: u64, name_ends: u64,
 });
-shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64 });
+shared_struct!(Cpu = "ff_events_cpu" {
+    sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64,
+});
 shared_struct!(TopConfig = "ff_top_config" {
     least: u64, calls: [u64; TOP_CALLS / 64], some_calls: u32, tid: u32, results: u32, error: u32,
 });
-shared_struct!(TopWait = "ff_top_wait" { stack: u64, tid: u32, process: u32, call: u32, error: u32 });
-shared_struct!(TopSums = "ff_top_sums" { count: u64, total: u64, longest: u64, slots: [u64; TOP_SLOTS] });
+shared_struct!(TopWait = "ff_top_wait" {
+    stack: u64, tid: u32, process: u32, call: u32, error: u32,
+});
+shared_struct!(TopSums = "ff_top_sums" {
+    count: u64, total: u64, longest: u64, slots: [u64; TOP_SLOTS],
+});
 shared_struct!(TopPair = "ff_top_pair" { tid: u32, other: u32 });
 shared_struct!(TopName = "ff_top_name" { process: u32, name: [u8; NAME_BYTES] });
 shared_struct!(TopThread = "ff_top_thread" {
-    since: u64, ready: u64, blocked: u64, stack: u64, call: u32, tid: u32, process: u32, name: [u8; NAME_BYTES],
-    reserved: u32,
+    since: u64, ready: u64, blocked: u64, stack: u64, call: u32, tid: u32, process: u32,
+    name: [u8; NAME_BYTES], reserved: u32,
 });
-shared_struct!(TopBefore = "ff_top_before" { until: u64, process: u32, call: u32, name: [u8; NAME_BYTES] });
-shared_struct!(TopCopy = "ff_top_copy" { stack: u64, ip: u64, sp: u64, bp: u64, process: u32, bytes: u32 });
+shared_struct!(TopBefore = "ff_top_before" {
+    until: u64, process: u32, call: u32, name: [u8; NAME_BYTES],
+});
+shared_struct!(TopCopy = "ff_top_copy" {
+    stack: u64, ip: u64, sp: u64, bp: u64, process: u32, bytes: u32,
+});
 shared_struct!(TopStack = "ff_top_stack" { words: [u64; STACK_MOST], process: u32, count: u32 });
 
 /// From a ring record, with what stands behind it; `None` when it is too short.

@@ -8,9 +8,7 @@
 //! 3.11 to 3.13 with its lock, on x86-64 with the GNU C library; programs that hold an interpreter
 //! under another name; what may not be read (that takes CAP_SYS_PTRACE).
 
-use std::fs::File;
-
-use flagfinder_code::{AddressSpace, Names, NamesInput};
+use flagfinder_code::{AddressSpace, Names, NamesInput, ProcessMemory};
 use rustc_hash::FxHashMap;
 
 use crate::facts::PythonFact;
@@ -206,13 +204,13 @@ impl Interpreter {
 struct Process {
     interpreter: Interpreter,
     /// `None`: not opened yet.
-    memory: Option<File>,
+    memory: Option<ProcessMemory>,
     /// Numbers of functions by their code objects and names. `None`: it can't be read.
     known: FxHashMap<(u64, u64), Option<u32>>,
 }
 
 impl Process {
-    fn new(interpreter: Interpreter, memory: Option<File>) -> Process {
+    fn new(interpreter: Interpreter, memory: Option<ProcessMemory>) -> Process {
         Process {
             interpreter,
             memory,
@@ -231,15 +229,11 @@ pub(crate) struct Pythons {
     taken: usize,
 }
 
-fn open(pid: u32) -> Option<File> {
-    File::open(format!("/proc/{pid}/mem")).ok()
-}
-
 impl Pythons {
     /// A process has code there: lines of its maps. Returns where its interpreter keeps frames, if
     /// it is one that is known.
     pub fn learn(&mut self, pid: u32, maps: &str, recorded: i64) -> Option<Python> {
-        let memory = open(pid)?;
+        let memory = ProcessMemory::open(pid).ok()?;
         let interpreter = Interpreter::find(maps, recorded, &memory)?;
         let is_known = self.processes.contains_key(&pid);
         if !is_known && self.processes.len() >= MOST_PROCESSES {
@@ -291,7 +285,7 @@ impl Pythons {
             } = &mut *process;
             *known.entry((code, name)).or_insert_with(|| {
                 if memory.is_none() {
-                    *memory = open(pid);
+                    *memory = ProcessMemory::open(pid).ok();
                 }
                 let found = interpreter.function(memory.as_ref()?, code, name)?;
                 number(functions, numbers, found)

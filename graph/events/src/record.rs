@@ -163,7 +163,9 @@ impl Recorder {
             keeper: 0,
         };
         if offsets.is_none() {
-            let text = "this kernel does not tell where __preempt_count is: wakes have the context `unknown`";
+            let text =
+                "this kernel does not tell where __preempt_count is: wakes have the context \
+                 `unknown`";
             consumer.announce(Note {
                 level: "fallback".into(),
                 text: text.into(),
@@ -203,8 +205,8 @@ impl Recorder {
             consumer.announce(Note {
                 level: "fallback".into(),
                 text: format!(
-                    "it is not recorded which functions threads run, and threads that call sched_yield are only seen \
-                     where another one runs then: {refused}"
+                    "it is not recorded which functions threads run, and threads that call \
+                     sched_yield are only seen where another one runs then: {refused}"
                 ),
             })?;
             Ok::<_, Failure>(Vec::new())

@@ -18,7 +18,8 @@ fn unknown(start: &[u8]) -> Failure {
     Failure::bad_file(
         "This is no recording that can be imported",
         format!("a file that begins with \"{start}\": neither perf.data nor a Perfetto trace"),
-        "Record with `perf record -a -e sched:sched_switch -e sched:sched_waking`, or with Perfetto's linux.ftrace.",
+        "Record with `perf record -a -e sched:sched_switch -e sched:sched_waking`, or with \
+         Perfetto's linux.ftrace.",
         "Other recordings are unaffected.",
     )
 }

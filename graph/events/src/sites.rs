@@ -313,7 +313,10 @@ mod tests {
         let (ip, sp, bp): (u64, u64, u64);
         // SAFETY: registers are read, and the stack above, which this thread owns.
         let bytes = unsafe {
-            std::arch::asm!("lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp", out(reg) ip, out(reg) sp, out(reg) bp);
+            std::arch::asm!(
+                "lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp",
+                out(reg) ip, out(reg) sp, out(reg) bp
+            );
             std::slice::from_raw_parts(sp as *const u8, 3072).to_vec()
         };
         tell(([ip, sp, bp], bytes));

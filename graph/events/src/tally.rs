@@ -55,7 +55,8 @@ impl Question {
             Failure::usage(
                 "The patterns of thread names are too long",
                 format!("{} patterns", self.threads.len()),
-                "Keep to 64 letters in all, where each pattern counts one more; names have at most 15.",
+                "Keep to 64 letters in all, where each pattern counts one more; names have at most \
+                 15.",
                 "Everything else stands.",
             )
         })

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# pty_hang.py TTYSECS -- COMMAND: runs COMMAND on a pty as a process that ignores SIGHUP, closes the master after a moment; prints the pid line; holds.
+# pty_hang.py TTYSECS -- COMMAND: runs COMMAND on a pty as a process that ignores SIGHUP, closes the
+# master after a moment; prints the pid line; holds.
 import os, sys, pty, time, signal, subprocess, threading
 
 after = float(sys.argv[1])

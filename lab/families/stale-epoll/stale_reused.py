@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# an event loop with a pair of sockets to wake itself; epoll tells for ever of a pipe that was closed
-# here before it was taken out, while a child still has it
+# an event loop with a pair of sockets to wake itself; epoll tells for ever of a pipe that was
+# closed here before it was taken out, while a child still has it
 import os, select, socket, subprocess
 
 epoll = select.epoll()

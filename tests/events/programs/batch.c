@@ -22,7 +22,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 10, CLIENTS = 2, PAUSE_US = 4000, LOOKED_UP_US = 900000 /* the recorder reads what descriptors are */ };
+enum {
+    ROUNDS = 10,
+    CLIENTS = 2,
+    PAUSE_US = 4000,
+    LOOKED_UP_US = 900000 /* the recorder reads what descriptors are */
+};
 
 /* Shared by all processes. */
 static _Atomic uint32_t *asked;

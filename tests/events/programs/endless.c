@@ -37,7 +37,8 @@ static void deadlock(void)
 {
     pthread_t threads[2];
     pthread_barrier_init(&together, NULL, 2);
-    if (pthread_create(&threads[0], NULL, cross, NULL) || pthread_create(&threads[1], NULL, cross, &together))
+    if (pthread_create(&threads[0], NULL, cross, NULL) ||
+        pthread_create(&threads[1], NULL, cross, &together))
         abort();
     pthread_join(threads[0], NULL);
 }
@@ -90,7 +91,8 @@ static void over_loopback(int accepts)
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
     int listening = socket(AF_INET, SOCK_STREAM, 0), connection = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listening, (void *)&at, length) || listen(listening, 1) || getsockname(listening, (void *)&at, &length))
+    if (bind(listening, (void *)&at, length) || listen(listening, 1) ||
+        getsockname(listening, (void *)&at, &length))
         abort();
     if (is_culprit()) {
         close(connection);

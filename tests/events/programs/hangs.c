@@ -76,7 +76,8 @@ __attribute__((noinline)) static void chain(const char *what, int has_sockets)
         _exit(0);
     }
     for (uint32_t round = 0; round < ROUNDS; round++)
-        if (write(pipes[0][1], &round, sizeof round) <= 0 || read(pipes[SERVERS][0], &round, sizeof round) <= 0)
+        if (write(pipes[0][1], &round, sizeof round) <= 0 ||
+            read(pipes[SERVERS][0], &round, sizeof round) <= 0)
             abort();
     while (wait(NULL) > 0)
         ;

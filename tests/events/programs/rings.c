@@ -40,7 +40,8 @@ static void set_up(void)
     if (ring < 0)
         abort();
     char *sq = map(made.sq_off.array + made.sq_entries * sizeof(unsigned), IORING_OFF_SQ_RING);
-    char *cq = map(made.cq_off.cqes + made.cq_entries * sizeof(struct io_uring_cqe), IORING_OFF_CQ_RING);
+    char *cq =
+        map(made.cq_off.cqes + made.cq_entries * sizeof(struct io_uring_cqe), IORING_OFF_CQ_RING);
     sqes = map(made.sq_entries * sizeof *sqes, IORING_OFF_SQES);
     sq_tail = (unsigned *)(sq + made.sq_off.tail);
     sq_mask = (unsigned *)(sq + made.sq_off.ring_mask);
@@ -65,7 +66,8 @@ static void prepare(unsigned flags)
 
 static void enter(unsigned submit, unsigned wait_for)
 {
-    while (syscall(SYS_io_uring_enter, ring, submit, wait_for, wait_for ? IORING_ENTER_GETEVENTS : 0, NULL, 0) < 0)
+    while (syscall(SYS_io_uring_enter, ring, submit, wait_for,
+                   wait_for ? IORING_ENTER_GETEVENTS : 0, NULL, 0) < 0)
         if (errno != EINTR)
             abort();
 }
@@ -119,7 +121,8 @@ int main(int count, char **words)
     if (pipe(pipe_ends))
         abort();
     tell("waiter");
-    if (pthread_barrier_init(&all_taken, NULL, 2) || pthread_create(&thread, NULL, is_other ? submit_all : write_all, NULL))
+    if (pthread_barrier_init(&all_taken, NULL, 2) ||
+        pthread_create(&thread, NULL, is_other ? submit_all : write_all, NULL))
         abort();
     for (int i = 0; i < ROUNDS; i++) {
         if (!is_other) {

@@ -27,7 +27,15 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
-enum { ROUNDS = 15, HANG = 12, WORK_US = 2000, HANG_MS = 400, LOADED_US = 200000, TICK_MS = 20, LATE_US = 900000 };
+enum {
+    ROUNDS = 15,
+    HANG = 12,
+    WORK_US = 2000,
+    HANG_MS = 400,
+    LOADED_US = 200000,
+    TICK_MS = 20,
+    LATE_US = 900000
+};
 
 static volatile uint64_t sink;
 
@@ -125,7 +133,8 @@ static void ticks(void)
         abort();
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t count;
-        if (epoll_wait(loop, &event, 1, -1) != 1 || read(timer, &count, sizeof count) != sizeof count)
+        if (epoll_wait(loop, &event, 1, -1) != 1 ||
+            read(timer, &count, sizeof count) != sizeof count)
             abort();
         give(asked[1], round);
         take(answered[0]);
@@ -279,7 +288,8 @@ static void kinds(void)
 {
     pthread_t threads[2];
     for (int kind = 0; kind < 2; kind++)
-        if (pipe(to[kind]) || pipe(from[kind]) || pthread_create(&threads[kind], NULL, answer, kind ? &to : NULL))
+        if (pipe(to[kind]) || pipe(from[kind]) ||
+            pthread_create(&threads[kind], NULL, answer, kind ? &to : NULL))
             abort();
     for (int round = 0; round < ROUNDS; round++)
         if (round == HANG || (round < HANG / 2 && round % 2))

@@ -14,7 +14,11 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
-enum { ROUNDS = 10, PAUSE_US = 4000, LOOKED_UP_US = 900000 /* the recorder reads what descriptors are */ };
+enum {
+    ROUNDS = 10,
+    PAUSE_US = 4000,
+    LOOKED_UP_US = 900000 /* the recorder reads what descriptors are */
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -139,7 +143,8 @@ static void chain(void)
     tell("first");
     for (uint64_t round = 0; round < ROUNDS; round++) {
         until_sleeping(next, SYS_read);
-        if (write(pipes[0][1], &round, sizeof round) <= 0 || read(pipes[2][0], &round, sizeof round) <= 0)
+        if (write(pipes[0][1], &round, sizeof round) <= 0 ||
+            read(pipes[2][0], &round, sizeof round) <= 0)
             abort();
     }
     while (wait(NULL) > 0)
@@ -154,8 +159,9 @@ static int connected_socket(int *accepted)
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof to;
     int listening = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listening, (struct sockaddr *)&to, size) || getsockname(listening, (struct sockaddr *)&to, &size) ||
-        listen(listening, 1) || connect(fd, (struct sockaddr *)&to, size))
+    if (bind(listening, (struct sockaddr *)&to, size) ||
+        getsockname(listening, (struct sockaddr *)&to, &size) || listen(listening, 1) ||
+        connect(fd, (struct sockaddr *)&to, size))
         abort();
     *accepted = accept(listening, NULL, NULL);
     close(listening);

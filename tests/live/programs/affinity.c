@@ -40,7 +40,8 @@ static int thread_differs(void)
 {
     void *result = NULL;
     pthread_t thread;
-    return pthread_create(&thread, NULL, look, NULL) != 0 || pthread_join(thread, &result) != 0 || result != NULL;
+    return pthread_create(&thread, NULL, look, NULL) != 0 || pthread_join(thread, &result) != 0 ||
+           result != NULL;
 }
 
 int main(void)

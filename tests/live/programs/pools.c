@@ -97,7 +97,8 @@ static void *serve_queue(void *argument)
             sched_yield();
             mine = __atomic_load_n(&taken, __ATOMIC_ACQUIRE);
         }
-        if (!__atomic_compare_exchange_n(&taken, &mine, mine + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        if (!__atomic_compare_exchange_n(&taken, &mine, mine + 1, 0, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_RELAXED))
             continue;
         work(number, 20000 + 1000 * (int)(mine % 5));
         if (__atomic_load_n(&is_stopped, __ATOMIC_ACQUIRE) == 2)

@@ -25,9 +25,10 @@ int main(void)
         __asm__ volatile("pushfq\n popq %0" : "=r"(flags));
         traps += flags >> 8 & 1;
         __asm__ volatile("pushfq\n popfq" ::: "cc", "memory");
-        __asm__ volatile("mov %%rsp, %%rcx\n mov %%ss, %%eax\n push %%rax\n push %%rcx\n pushfq\n"
-                         "mov %%cs, %%eax\n push %%rax\n lea 1f(%%rip), %%rax\n push %%rax\n iretq\n 1:"
-                         ::: "rax", "rcx", "cc", "memory");
+        __asm__ volatile(
+            "mov %%rsp, %%rcx\n mov %%ss, %%eax\n push %%rax\n push %%rcx\n pushfq\n"
+            "mov %%cs, %%eax\n push %%rax\n lea 1f(%%rip), %%rax\n push %%rax\n iretq\n 1:" ::
+                : "rax", "rcx", "cc", "memory");
     }
     return traps != 0;
 }

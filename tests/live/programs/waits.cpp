@@ -19,7 +19,9 @@
 #include <string>
 #include <vector>
 
-static void announce(const void *word, size_t size) { fprintf(stderr, "FLAG address=%p size=%zu\n", word, size); }
+static void announce(const void *word, size_t size) {
+  fprintf(stderr, "FLAG address=%p size=%zu\n", word, size);
+}
 
 static void nap() { usleep(500); }
 
@@ -115,7 +117,8 @@ static inline bool take() {
   }
   do {
     if (ring.tail == head) return false;
-  } while (!__atomic_compare_exchange_n(&ring.head, &head, head + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  } while (!__atomic_compare_exchange_n(&ring.head, &head, head + 1, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST));
   return true;
 }
 
@@ -239,7 +242,9 @@ static void other_error() {
 // The library's own part of a node (its head, its key) lies in front of the word.
 static std::map<std::string, int> by_name;
 
-__attribute__((noinline)) static bool is_named(const std::string &name) { return by_name.find(name)->second != 0; }
+__attribute__((noinline)) static bool is_named(const std::string &name) {
+  return by_name.find(name)->second != 0;
+}
 
 static void map_value() {
   for (const char *name : {"alpha", "beta", "gamma", "delta"}) by_name[name] = 0;

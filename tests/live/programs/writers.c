@@ -42,8 +42,8 @@ static void wait_for_line(void)
 static void announce(void)
 {
     printf("pid %d\n", getpid());
-    printf("word64 %p\nword32 %p\nword16 %p\nword8 %p\nflags %p\n", (void *)&word64, (void *)&word32, (void *)&word16,
-           (void *)&word8, (void *)flags);
+    printf("word64 %p\nword32 %p\nword16 %p\nword8 %p\nflags %p\n", (void *)&word64,
+           (void *)&word32, (void *)&word16, (void *)&word8, (void *)flags);
     printf("ready 1\n");
     fflush(stdout);
 }
@@ -87,8 +87,10 @@ __attribute__((noinline)) static void update(void)
     __atomic_fetch_add(&word32, 2, __ATOMIC_SEQ_CST);           /* 5 -> 7 */
     word32++;                                                   /* 7 -> 8 */
     uint32_t expected = 9;
-    __atomic_compare_exchange_n(&word32, &expected, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); /* fails: 8 */
-    __atomic_compare_exchange_n(&word32, &expected, 20, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); /* 8 -> 20 */
+    __atomic_compare_exchange_n(&word32, &expected, 1, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST); /* fails: 8 */
+    __atomic_compare_exchange_n(&word32, &expected, 20, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST); /* 8 -> 20 */
     __atomic_exchange_n(&word32, 30, __ATOMIC_SEQ_CST);         /* 20 -> 30 */
     __atomic_fetch_or(&word32, 1, __ATOMIC_SEQ_CST);            /* 30 -> 31 */
 }

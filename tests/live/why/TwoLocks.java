@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Two threads, `one` and `two`, that each hold what the other wants: a monitor or a ReentrantLock.
-// Or `one` wants to write what `two` reads for ever, which names no owner. Or `one` waits for a pool
-// whose only thread reads stdin, or waits for a task that it would have to run itself. Or `one`
-// asks the server at the port that the second argument names.
+// Or `one` wants to write what `two` reads for ever, which names no owner. Or `one` waits for a
+// pool whose only thread reads stdin, or waits for a task that it would have to run itself. Or
+// `one` asks the server at the port that the second argument names.
 
 import java.io.IOException;
 import java.net.URI;

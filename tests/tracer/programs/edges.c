@@ -71,7 +71,8 @@ static int prefetched(void)
 {
     static const unsigned long addresses[] = {0, 8, 0xdead0000beefUL, ~0UL};
     for (unsigned i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
-        __asm__ volatile("prefetchnta (%0)\n\tprefetcht0 8(%0)\n\tprefetcht1 (%0)\n\tprefetcht2 (%0)\n\tprefetchw (%0)"
+        __asm__ volatile("prefetchnta (%0)\n\tprefetcht0 8(%0)\n\tprefetcht1 (%0)\n\tprefetcht2 "
+                         "(%0)\n\tprefetchw (%0)"
                          :
                          : "r"(addresses[i]));
     }

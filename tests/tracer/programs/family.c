@@ -105,7 +105,10 @@ static int ignored_signals(void)
         char *to = memory;
         size_t bytes = sizeof memory;
         long result = SYS_getppid;
-        __asm__ volatile("rep stosb; syscall" : "+D"(to), "+c"(bytes), "+a"(result) : : "r11", "memory");
+        __asm__ volatile("rep stosb; syscall"
+                         : "+D"(to), "+c"(bytes), "+a"(result)
+                         :
+                         : "r11", "memory");
         if (result != getppid())
             return 0;
     }

@@ -11,7 +11,8 @@ enum { ROUNDS = 30, REGISTERS = 12 };
 uint64_t before[REGISTERS], after[REGISTERS], words[4];
 
 #define EACH(OF) \
-    OF(rax, 0) OF(rbx, 1) OF(rcx, 2) OF(rdx, 3) OF(rsi, 4) OF(r8, 5) OF(r9, 6) OF(r10, 7) OF(r11, 8) OF(r12, 9) OF(r13, 10) OF(r14, 11)
+    OF(rax, 0) OF(rbx, 1) OF(rcx, 2) OF(rdx, 3) OF(rsi, 4) OF(r8, 5) OF(r9, 6) OF(r10, 7) \
+    OF(r11, 8) OF(r12, 9) OF(r13, 10) OF(r14, 11)
 #define SET(name, index) "mov before+8*" #index "(%%rip), %%" #name "\n"
 #define GET(name, index) "mov %%" #name ", after+8*" #index "(%%rip)\n"
 
@@ -28,7 +29,8 @@ static void write_code(uint8_t *code, uint8_t value)
                                "2:\n" EACH(GET)
                      :
                      : "D"(code)
-                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory");
+                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "r12", "r13",
+                       "r14", "r15", "memory");
 }
 
 /* Code that runs is written to again and again: it does what was written last, and the writer's
@@ -36,7 +38,8 @@ static void write_code(uint8_t *code, uint8_t value)
 static int rewritten(void)
 {
     static const uint8_t mov_eax_0_ret[] = {0xb8, 0, 0, 0, 0, 0xc3};
-    uint8_t *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *code =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (code == MAP_FAILED)
         return 0;
     memcpy(code, mov_eax_0_ret, sizeof mov_eax_0_ret);
@@ -54,7 +57,8 @@ static int rewritten(void)
 }
 
 #define FLAGS(operation) \
-    __asm__ volatile("lea -128(%%rsp), %%rsp\npushf\n" operation "\npopf\nlea 128(%%rsp), %%rsp" ::: "memory", "cc")
+    __asm__ volatile("lea -128(%%rsp), %%rsp\npushf\n" operation \
+                     "\npopf\nlea 128(%%rsp), %%rsp" ::: "memory", "cc")
 
 /* HotSpot looks whether the processor can check alignment, and for a while it does. */
 static int aligned(void)
@@ -72,7 +76,9 @@ static int aligned(void)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
-    int ok = strcmp(what, "rewritten") == 0 ? rewritten() : strcmp(what, "aligned") == 0 ? aligned() : 0;
+    int ok = strcmp(what, "rewritten") == 0 ? rewritten()
+             : strcmp(what, "aligned") == 0 ? aligned()
+                                            : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;
 }

@@ -14,15 +14,21 @@ int main(void)
         table[i] = (uint8_t)(255 - i);
     for (int64_t i = 1; i < 200; i++) {
         int64_t quotient, rest, low, high, old, shifted = i;
-        __asm__("cqto; idivq %3" : "=a"(quotient), "=&d"(rest) : "0"(i * 1001), "m"(divisor) : "cc");
+        __asm__("cqto; idivq %3"
+                : "=a"(quotient), "=&d"(rest)
+                : "0"(i * 1001), "m"(divisor)
+                : "cc");
         __asm__("imulq %3" : "=a"(low), "=d"(high) : "0"(i << 60), "m"(factor) : "cc");
-        __asm__("lock cmpxchgq %2, %1" : "=a"(old), "+m"(cell) : "r"(i), "0"(cell) : "cc", "memory");
+        __asm__("lock cmpxchgq %2, %1"
+                : "=a"(old), "+m"(cell)
+                : "r"(i), "0"(cell)
+                : "cc", "memory");
         __asm__("lock cmpxchg16b %0" : "+m"(pair), "=a"(low), "=d"(high)
                 : "1"(pair[0]), "2"(pair[1]), "b"(i), "c"(-i) : "cc", "memory");
         __asm__("shlq %%cl, %1; addq %1, %0" : "+r"(shifted), "+m"(divisor) : "c"(0) : "cc");
         divisor = 7 + i % 5;
-        printf("%ld %ld %ld %ld %ld %ld %ld %ld %d\n", (long)quotient, (long)rest, (long)low, (long)high, (long)old,
-               (long)shifted, (long)pair[0], (long)pair[1], table[i]);
+        printf("%ld %ld %ld %ld %ld %ld %ld %ld %d\n", (long)quotient, (long)rest, (long)low,
+               (long)high, (long)old, (long)shifted, (long)pair[0], (long)pair[1], table[i]);
     }
     return 0;
 }

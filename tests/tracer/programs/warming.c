@@ -24,7 +24,8 @@ static void *serve(void *unused)
 int main(void)
 {
     static const uint8_t code[] = {0x8d, 0x47, 0x01, 0xc3}; /* lea eax, [rdi+1]; ret */
-    uint8_t *functions = mmap(NULL, FUNCTIONS * SPACING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *functions =
+        mmap(NULL, FUNCTIONS * SPACING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (functions == MAP_FAILED)
         return 1;
     for (int i = 0; i < FUNCTIONS; i++)

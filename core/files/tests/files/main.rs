@@ -9,8 +9,9 @@ use std::io::{Error, ErrorKind, Read};
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use flagfinder_files::{
     facts_of, kind_of, open_named, open_of_process, openers, read_at, resolve_within, Kind, OfCopy,
@@ -236,6 +237,89 @@ fn what_a_process_may_not_read_is_not_opened_for_it() {
     assert_eq!(text_of(found.file), "for all");
     // Our own rights are back.
     assert_eq!(text_of(open_named(&secret).expect("we may")), "hunter2");
+    fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_name_is_not_opened_with_the_rights_of_a_later_program() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder("later");
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("its mode");
+    let (secret, public) = (folder.join("secret"), folder.join("public"));
+    let program = folder.join("sleeps");
+    fs::write(&secret, "hunter2").expect("a file");
+    fs::write(&public, "for all").expect("a file");
+    fs::copy("/bin/sleep", &program).expect("a program");
+    for (file, mode) in [(&secret, 0o600), (&public, 0o644), (&program, 0o4755)] {
+        fs::set_permissions(file, Permissions::from_mode(mode)).expect("its mode");
+    }
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "read sign; exec ./sleeps 1000"]);
+    command.current_dir(&folder).uid(NOBODY).gid(NOBODY);
+    let mut patient = Ended(command.stdin(Stdio::piped()).spawn().expect("started"));
+    let pid = patient.0.id();
+    let found = open_of_process(pid, &public).expect("all may");
+    assert_eq!(text_of(found.file), "for all");
+    drop(patient.0.stdin.take());
+    let is_root_now = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        status.contains(&format!("Uid:\t{NOBODY}\t0\t"))
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while !is_root_now() {
+        assert!(Instant::now() < until, "a program of root's begins");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = open_of_process(pid, &secret).expect_err("it was nobody's to read");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn who_may_not_become_another_user_opens_nothing_for_it() {
+    const ASKED: &str = "FF_TEST_ASKED_FOR";
+    const CAP_SETUID: libc::c_ulong = 7;
+    if let Ok(asked) = std::env::var(ASKED) {
+        let (pid, file) = asked.split_once(' ').expect("two words");
+        let pid = pid.parse().expect("a process");
+        let error = open_of_process(pid, Path::new(file)).expect_err("its folder is closed");
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        return;
+    }
+    if !is_root() {
+        return;
+    }
+    let folder = folder("closed");
+    let closed = folder.join("closed");
+    fs::create_dir(&closed).expect("a folder");
+    fs::write(closed.join("file"), "hunter2").expect("a file");
+    for (file, mode) in [
+        (closed.join("file"), 0o644),
+        (closed, 0o700),
+        (folder.clone(), 0o755),
+    ] {
+        fs::set_permissions(file, Permissions::from_mode(mode)).expect("its mode");
+    }
+    let stranger = process(&folder, NOBODY);
+    let mut again = Command::new(std::env::current_exe().expect("a path"));
+    again.args([
+        "--exact",
+        "who_may_not_become_another_user_opens_nothing_for_it",
+    ]);
+    let file = folder.join("closed/file");
+    again.env(ASKED, format!("{} {}", stranger.0.id(), file.display()));
+    // SAFETY: a system call of plain numbers.
+    unsafe {
+        again.pre_exec(
+            || match libc::prctl(libc::PR_CAPBSET_DROP, CAP_SETUID, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(Error::last_os_error()),
+            },
+        );
+    }
+    assert!(again.status().expect("started").success());
     fs::remove_dir_all(&folder).expect("removed");
 }
 

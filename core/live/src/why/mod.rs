@@ -96,8 +96,13 @@ fn begun(spun: &SpinReport) -> WhyReport {
         tid: spun.pid,
         name: first.map_or_else(String::new, |one| one.name.clone()),
     };
-    let mut report = so_far(spun.pid, spun.program.clone(), node, Vec::new());
-    report.source = spun.source;
+    let mut report = so_far(
+        spun.source,
+        spun.pid,
+        spun.program.clone(),
+        node,
+        Vec::new(),
+    );
     let told = spun.threads.iter().take(GLANCES);
     let told = told.map(|one| format!("thread {} ({}): {}", one.tid, one.name, one.reason));
     report.notes.extend(told);
@@ -113,7 +118,7 @@ fn as_chain(progress: Progress<SpinReport>) -> Progress<WhyReport> {
 }
 
 /// A chain that was not followed further than to `at`.
-fn so_far(pid: u32, program: String, at: Node, links: Vec<Link>) -> WhyReport {
+fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>) -> WhyReport {
     let root = Root {
         kind: RootKind::Unknown,
         pid: Some(at.pid),
@@ -121,18 +126,7 @@ fn so_far(pid: u32, program: String, at: Node, links: Vec<Link>) -> WhyReport {
         name: at.name,
         what: "what keeps it was not found within the time limit".into(),
     };
-    WhyReport {
-        schema: WhyReport::SCHEMA,
-        source: Source::Live,
-        pid,
-        program,
-        story: story::story(&links, &root),
-        next: Vec::new(),
-        links,
-        root,
-        notes: Vec::new(),
-        not_asked: Vec::new(),
-    }
+    WhyReport::of_chain(source, pid, program, links, root)
 }
 
 /// Looks at the process; `hear` is told how far that is.
@@ -166,6 +160,7 @@ pub fn why(
         });
         if let Some(at) = last.cloned() {
             hear(Progress::SoFar(Box::new(so_far(
+                Source::Live,
                 pid,
                 program(pid),
                 at,
@@ -187,7 +182,7 @@ pub fn why(
         .get(pid)
         .and_then(|process| process.inside.as_ref());
     if let Some(inside) = inside {
-        silent::note(&inside.names, &mut report.notes);
+        silent::note(pid, &inside.names, &mut report.notes);
     }
     Ok(report)
 }
@@ -243,7 +238,8 @@ pub fn why_of_core(
     report.settle(&options.deadline);
     if let Some(fault) = fault(core.signal()) {
         report.notes.push(format!(
-            "{fault} ended the process: its threads did what they did just then, and may not have hung"
+            "{fault} ended the process: its threads did what they did just then, and may not have \
+             hung"
         ));
     }
     Ok(report)
@@ -294,18 +290,7 @@ fn follow(
             (links, root) = circle;
         }
     }
-    WhyReport {
-        schema: WhyReport::SCHEMA,
-        source,
-        pid,
-        program,
-        story: story::story(&links, &root),
-        next: Vec::new(),
-        links,
-        root,
-        notes: Vec::new(),
-        not_asked: Vec::new(),
-    }
+    WhyReport::of_chain(source, pid, program, links, root)
 }
 
 /// Threads to begin with, the most telling first.

@@ -15,7 +15,6 @@ use flagfinder_trace::Trace;
 
 use super::causes::{self, Cause};
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind, WaitsFor, WhyReport};
-use super::story;
 use crate::report::Source;
 
 /// Longest chain.
@@ -75,16 +74,14 @@ pub fn why_recorded(normal: &Trace, spin: &Trace, thread: Option<u32>) -> Found<
     let (begin, links, root) = found?;
     let process = begin.unwrap_or_default();
     Ok(WhyReport {
-        schema: WhyReport::SCHEMA,
-        source: Source::Recordings,
-        pid: process.pid,
-        program: process.program,
-        story: story::story(&links, &root),
-        next: Vec::new(),
-        links,
-        root,
         notes: divergence.unlike,
-        not_asked: Vec::new(),
+        ..WhyReport::of_chain(
+            Source::Recordings,
+            process.pid,
+            process.program,
+            links,
+            root,
+        )
     })
 }
 

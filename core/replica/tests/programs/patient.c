@@ -110,11 +110,13 @@ static void wait_by_epoll(void) {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) < 0) _exit(2);
     const int waits = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = 77}};
-    if (epoll_ctl(waits, EPOLL_CTL_ADD, ends[0], &event) < 0 || write(ends[1], "word", 4) != 4) _exit(2);
+    if (epoll_ctl(waits, EPOLL_CTL_ADD, ends[0], &event) < 0 || write(ends[1], "word", 4) != 4)
+        _exit(2);
     while (!done) {
         char text[8];
         if (epoll_wait(waits, &event, 1, 10) == 1 && event.data.u64 != 77) _exit(2);
-        if (mood != 5 && read(ends[0], text, sizeof text) == 4 && memcmp(text, "word", 4) != 0) _exit(2);
+        if (mood != 5 && read(ends[0], text, sizeof text) == 4 && memcmp(text, "word", 4) != 0)
+            _exit(2);
     }
 }
 
@@ -127,8 +129,8 @@ static void wait_by_path(void) {
         const int missing = access("/no/such/file", F_OK), there = access("/", R_OK);
         const int named = stat("/", &found), opened = fstatat(3, "", &again, AT_EMPTY_PATH);
         const ssize_t got = pread(3, &byte, 1, 0);
-        const int right = missing == -1 && there == 0 && named == 0 && S_ISDIR(found.st_mode) && found.st_ino != 0 &&
-                          opened == 0 && S_ISREG(again.st_mode) && got == 0;
+        const int right = missing == -1 && there == 0 && named == 0 && S_ISDIR(found.st_mode) &&
+                          found.st_ino != 0 && opened == 0 && S_ISREG(again.st_mode) && got == 0;
         if (!right) *(volatile int *)24 = 1;
     }
 }
@@ -175,7 +177,8 @@ static void wait_by_child(void) {
         const int going = waitpid(child, NULL, WNOHANG), any = waitpid(-1, NULL, WNOHANG);
         const int exited = waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG);
         const int none = waitpid(getpid(), NULL, WNOHANG), why = errno;
-        if (going || any || exited || info.si_pid || none != -1 || why != ECHILD) *(volatile int *)32 = 1;
+        if (going || any || exited || info.si_pid || none != -1 || why != ECHILD)
+            *(volatile int *)32 = 1;
     }
 }
 

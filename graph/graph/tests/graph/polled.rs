@@ -14,11 +14,8 @@ fn polls(looks: u64) -> (Recording, String) {
     let mut all = Recording::of(&[POLLER, WRITER]);
     let mut lines = String::new();
     let mut saw = |event: &str, ts: u64, tid: u32, value: u32| {
-        let line = format!(
-            r#"{{"event":"data_flag_{event}","ts":{ts},"tid":{tid},"watch":1,"value":"{value:#x}"}}"#
-        );
-        lines += &line;
-        lines += "\n";
+        lines += &format!(r#"{{"event":"data_flag_{event}","ts":{ts},"tid":{tid},"watch":1,"#);
+        lines += &format!("\"value\":\"{value:#x}\"}}\n");
     };
     all.passes(5 * MS);
     all.waits(SLEEP, 0, WRITER);

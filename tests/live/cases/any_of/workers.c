@@ -27,7 +27,8 @@ int main(void) {
     workers[i] = calloc(1, sizeof **workers);
     workers[i]->number = i;
   }
-  fprintf(stderr, "FLAG address=%p size=%zu\n", (void *)&workers[2]->state, sizeof workers[2]->state);
+  fprintf(stderr, "FLAG address=%p size=%zu\n", (void *)&workers[2]->state,
+          sizeof workers[2]->state);
   for (int i = 0; i < WORKERS; i++) pthread_create(&threads[i], NULL, work, workers[i]);
   for (;;) {
     int left = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// sleep: a goroutine sleeps for a millisecond, again and again, until a worker of a pool is ready; another one reads stdin and makes it so.
+// sleep: a goroutine sleeps for a millisecond, again and again, until a worker of a pool is ready;
+// another one reads stdin and makes it so.
 package main
 
 import (

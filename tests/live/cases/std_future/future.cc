@@ -40,7 +40,8 @@ int main() {
       long got = read(0, &byte, 1);
       promise.set_value(got == 1 ? byte : 0);
     });
-    while (answer.wait_for(std::chrono::seconds(0)) != std::future_status::ready) std::this_thread::yield();
+    while (answer.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      std::this_thread::yield();
     total += answer.get();
     worker.join();
   }

@@ -34,7 +34,8 @@ int main() {
       while (!stop.stop_requested()) __builtin_ia32_pause();
       total++;
     });
-    std::fprintf(stderr, "FLAG address=%p size=4\n", (void *)(state_of(worker.get_stop_token()) + word));
+    std::fprintf(stderr, "FLAG address=%p size=4\n",
+                 (void *)(state_of(worker.get_stop_token()) + word));
     char byte;
     if (read(0, &byte, 1) != 1) total += 100;
     worker.request_stop();

@@ -59,7 +59,10 @@ fn check_threads(running: &Running, names: &Names, module: &str) {
         assert!(local.name.contains(label), "{}", local.name);
         let below = running.at(&format!("{who}.cfa")) - running.at(&format!("{who}.local"));
         assert!(
-            matches!(&local.home, DataHome::Frame { tid: t, below_cfa, .. } if *t == tid && *below_cfa == below),
+            matches!(
+                &local.home,
+                DataHome::Frame { tid: t, below_cfa, .. } if *t == tid && *below_cfa == below
+            ),
             "{:?}",
             local.home
         );

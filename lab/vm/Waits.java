@@ -63,7 +63,9 @@ public class Waits {
             }
         }, "waiter");
         if (arguments[0].equals("join")) {
-            Thread other = new Thread(() -> { try { latch.await(); } catch (Exception e) { } }, "worker");
+            Thread other = new Thread(() -> {
+                try { latch.await(); } catch (Exception e) { }
+            }, "worker");
             other.start();
             other.join();
         }

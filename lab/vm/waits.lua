@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- Waits for what a signal's handler writes: SIGUSR1 makes it write 3.
 local how = arg[1]
-local signal, unistd, wait = require "posix.signal", require "posix.unistd", require "posix.sys.wait"
+local signal, unistd = require "posix.signal", require "posix.unistd"
+local wait = require "posix.sys.wait"
 local box, cells, up = { state = 0 }, { 0, 0, 0, 0, 0 }, 0
 state = 0
 signal.signal(signal.SIGUSR1, function() box.state = 3; cells[5] = 3; up = 3; state = 3 end)
