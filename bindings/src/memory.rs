@@ -12,7 +12,7 @@ const MOST: usize = 1 << 24;
 /// As `/proc/PID/cmdline` has them, without waiting for pages that are missing.
 #[pyfunction]
 pub fn arguments_of(py: Python<'_>, pid: u32) -> PyResult<Bound<'_, PyBytes>> {
-    let found = flagfinder_linux::proc::arguments(pid).map_err(|error| as_python(&error))?;
+    let found = flagfinder_linux::arguments::arguments(pid).map_err(|error| as_python(&error))?;
     Ok(PyBytes::new(py, &found))
 }
 

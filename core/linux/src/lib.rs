@@ -4,6 +4,7 @@
 //!
 //! In: a call's number and arguments, a process, a clock. Out: facts. Nothing is changed.
 
+pub mod arguments;
 pub mod clock;
 pub mod descriptors;
 pub mod file_locks;

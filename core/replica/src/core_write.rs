@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use flagfinder_code::ProcessMemory;
 use flagfinder_failure::Failure;
+use flagfinder_linux::arguments::arguments;
 use flagfinder_linux::pagemap::Pagemap;
 use flagfinder_linux::proc::{self, Stat, Status};
 use flagfinder_step::{unable_by, Tracee};
@@ -146,7 +147,7 @@ fn noted(
         note(&mut noted, b"CORE", elf::NT_PRSTATUS, &status);
         if number == 0 {
             let program = fs::read_link(proc::path(pid, "exe")).unwrap_or_default();
-            let words = proc::arguments(pid).unwrap_or_default();
+            let words = arguments(pid).unwrap_or_default();
             let info = layout::process(first, &program, &words);
             note(&mut noted, b"CORE", elf::NT_PRPSINFO, &info);
             let auxiliary = fs::read(proc::path(pid, "auxv"))?;

@@ -47,7 +47,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flagfinder_failure::Failure;
-use flagfinder_linux::proc::{program, title};
+use flagfinder_linux::arguments::title;
+use flagfinder_linux::proc::program;
 use flagfinder_replica::CoreFile;
 
 use crate::dead::{look_at_threads, CoreOptions};
