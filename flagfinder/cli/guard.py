@@ -117,9 +117,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
                 text = _all_text(hangs[0], command, remaining)
                 _write_apart(output, lambda: _write_text(output, text), options.timeout)
 
-    junit = (
-        _Junit(options.junit, command, options.timeout) if options.junit is not None else None
-    )
+    junit = _Junit(options.junit, command, options.timeout) if options.junit is not None else None
     try:
         status = guard(
             options.command,

@@ -128,7 +128,7 @@ class _Beginning:
         given = {name: value for name, equals, value in entries if equals}
         name = os.fsencode(command[0])
         folders = [] if b"/" in name else map(os.fsencode, os.get_exec_path(given))
-        candidates = tuple(os.path.join(folder, name) for folder in folders) or (name,)  # noqa: PTH118  bytes
+        candidates = tuple(folder + b"/" + name for folder in folders) or (name,)
         failure, told = os.pipe()
 
         def begin() -> NoReturn:

@@ -33,6 +33,7 @@ from harness import (
 )
 
 import flagfinder as api
+from flagfinder.live.guard import guard
 
 pytestmark = pytest.mark.live
 
@@ -246,12 +247,12 @@ def test_guard_ends_its_tree_on_a_dead_file_system(spins: Path, tmp_path: Path) 
         # What can't be ended would hold guard's output open.
         quiet = ["sh", "-c", f"exec {mount.app} >/dev/null 2>&1"]
         words = [*FLAGFINDER, *map(str, command), "--", *quiet]
-        with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as guard:
-            wait_until(guard, lambda: any(_spins(pid, mount.app) for pid in _children(guard.pid)))
+        with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as guards:
+            wait_until(guards, lambda: any(_spins(pid, mount.app) for pid in _children(guards.pid)))
             mount.dies()
-            guarded = _children(guard.pid)
-            said, words_said = guard.communicate(timeout=120)
-        assert guard.returncode == 124, words_said
+            guarded = _children(guards.pid)
+            said, words_said = guards.communicate(timeout=120)
+        assert guards.returncode == 124, words_said
         assert not any(map(_lives, guarded[:1]))
     answer = json.loads(said)
     schemas.validate(answer)
@@ -259,6 +260,49 @@ def test_guard_ends_its_tree_on_a_dead_file_system(spins: Path, tmp_path: Path) 
     [failure] = xml.parse(junit).getroot().iter("failure")
     assert failure.get("type") == "hang"
     assert "it ran for 3 s" in (output / "why.txt").read_text()
+
+
+def test_guard_ends_where_its_program_never_begins(spins: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount:
+        mount.dies()
+        # What can't be ended would hold a pipe open.
+        with (tmp_path / "said").open("wb") as said:
+            words = [*FLAGFINDER, "guard", "--after", "1", "--json", "--", mount.app]
+            with started(words, stdout=said, stderr=subprocess.DEVNULL) as guards:
+                assert guards.wait(timeout=120) == 124
+        answer = json.loads((tmp_path / "said").read_text())
+        assert "its program did not begin: " in answer["because"], answer
+        assert f"its server is process {mount.server}" in answer["because"], answer
+
+
+def test_guard_ends_where_its_story_can_t_be_written(spins: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount:
+        mount.dies()
+        words = ["guard", "--after", "1", "--timeout", "4", "-o", mount.app.parent / "hang"]
+        ran = flagfinder(*words, "--", "sleep", "1000", timeout=120)
+        assert ran.returncode == 124, ran.stderr
+        assert "can't be written: " in ran.stderr, ran.stderr
+        assert f"its server is process {mount.server}" in ran.stderr, ran.stderr
+        assert "sleeps" in ran.stdout, ran.stdout
+
+
+def test_guard_in_a_process_that_goes_on_leaves_no_child_behind() -> None:
+    def ended() -> set[str]:
+        own = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return {pid for pid in own if "Z" in _stat_of(pid)}
+
+    before = ended()
+    script = "(sleep 0.1 &) ; sleep 0.5; exit 3"
+    assert guard(["sh", "-c", script], after=30, hung=lambda _: None) == 3
+    assert ended() == before
+
+
+def _stat_of(pid: str) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -269,13 +313,13 @@ def test_a_signal_ends_the_guard_of_a_program_on_a_dead_file_system(
         live_or_skip("to mount FUSE needs root and /dev/fuse")
     with mounted(spins, tmp_path) as mount:
         words = [*FLAGFINDER, "guard", "--after", "2", "--", str(mount.app)]
-        with started(words, stderr=subprocess.DEVNULL) as guard:
-            wait_until(guard, lambda: any(_spins(pid, mount.app) for pid in _children(guard.pid)))
-            guarded = _children(guard.pid)
+        with started(words, stderr=subprocess.DEVNULL) as guards:
+            wait_until(guards, lambda: any(_spins(pid, mount.app) for pid in _children(guards.pid)))
+            guarded = _children(guards.pid)
             mount.dies()
-            wait_until(guard, lambda: len(_children(guard.pid)) > 1)  # it asks
-            guard.send_signal(number)
-            assert guard.wait(timeout=60) == 130
+            wait_until(guards, lambda: len(_children(guards.pid)) > 1)  # it asks
+            guards.send_signal(number)
+            assert guards.wait(timeout=60) == 130
         assert not any(map(_lives, guarded))
 
 

@@ -77,6 +77,57 @@ def test_a_thread_that_walks_through_much_memory_is_seen_in_its_copy(tmp_path: P
     assert thread["flags"] == []
 
 
+LOADER = """
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+int main(int count, char **names)
+{
+    pthread_t thread;
+    for (int at = 1; at < count; at++)
+        pthread_create(&thread, 0, dlsym(dlopen(names[at], RTLD_NOW), "wait_in"), 0);
+    puts("ready");
+    fflush(stdout);
+    pthread_join(thread, 0);
+}
+"""
+LIBRARY = """
+#include <unistd.h>
+void *wait_in(void *unused)
+{
+    for (;;)
+        pause();
+}
+"""
+
+
+def test_packed_debug_information_of_many_libraries_is_read_within_a_limit(tmp_path: Path) -> None:
+    """Each file is small, and unpacks to many times its size."""
+    block = b"".join(bytes((byte,)) + b"a" * 63 for byte in os.urandom(MIB // 64))
+    (tmp_path / "text").write_bytes(block * (MOST // 4 // MIB))
+    source = tmp_path / "library.c"
+    source.write_text(LIBRARY)
+    libraries = []
+    for number in range(12):
+        library = compiled(tmp_path / f"l{number}.so", source, "-g", "-shared", "-fPIC")
+        for change in (
+            ["--update-section", f".debug_str={tmp_path / 'text'}"],
+            ["--compress-debug-sections=zlib"],
+        ):
+            ran = run(["objcopy", *change, library], timeout=120)
+            assert ran.returncode == 0, ran.stderr
+        assert library.stat().st_size < 8 * MIB
+        libraries.append(library)
+    source = tmp_path / "loader.c"
+    source.write_text(LOADER)
+    program = compiled(tmp_path / "loader", source, "-rdynamic")
+    with started([program, *libraries], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        for verb in ("spin", "why"):
+            ran = measured([*FLAGFINDER, verb, process.pid], tmp_path, timeout=400)
+            assert ran.peak_bytes < 1024 * MIB, f"{ran.peak_bytes / MIB:.0f} MiB"
+
+
 # mov rax,[rbx]; or mov [rbx],rax; then add rbx,0x1000; jmp back
 STEPS = b"\x48\x81\xc3\x00\x10\x00\x00\xeb\xf4"
 WALKS = {"reads": b"\x48\x8b\x03" + STEPS, "writes": b"\x48\x89\x03" + STEPS}

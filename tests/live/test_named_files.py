@@ -181,6 +181,33 @@ def test_a_silent_file_system_is_named_and_not_waited_for(tmp_path: Path) -> Non
         assert process.poll() is None
 
 
+LEASES = """
+import fcntl, os, sys, time
+held = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("holds", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("verb", ["spin", "why"])
+def test_who_has_a_lease_on_a_source_keeps_it(verb: str, tmp_path: Path) -> None:
+    """Whoever opens the file breaks the lease, and the signal of that ends its holder."""
+    source = tmp_path / "polls.py"
+    source.write_text("import time\ndone = []\nwhile not done:\n    time.sleep(0.001)\n")
+    with started([sys.executable, source]) as patient:
+        time.sleep(1)
+        holder = [sys.executable, "-c", LEASES, source]
+        with started(holder, stdout=subprocess.PIPE, text=True) as holds:
+            assert holds.stdout is not None and holds.stdout.readline() == "holds\n"
+            ran = flagfinder(verb, patient.pid, timeout=60)
+            assert ran.returncode in (0, 1), ran.stderr
+            assert holds.poll() is None, ran.stdout
+            leases = Path("/proc/locks").read_text().splitlines()
+            [lease] = [one for one in leases if "LEASE" in one and f" {holds.pid} " in one]
+            assert "ACTIVE" in lease and "WRITE" in lease
+
+
 def test_a_core_that_names_the_kernel_s_log_reads_nothing_of_it(log: Path, tmp_path: Path) -> None:
     if shutil.which("gcore") is None:
         live_or_skip("gcore is not installed")
