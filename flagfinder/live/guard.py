@@ -127,7 +127,8 @@ class _Beginning:
         entries = (entry.partition(b"=") for entry in target_environment())
         given = {name: value for name, equals, value in entries if equals}
         name = os.fsencode(command[0])
-        folders = [] if b"/" in name else map(os.fsencode, os.get_exec_path(given))
+        path = given.get(b"PATH", os.fsencode(os.defpath))
+        folders = [] if b"/" in name else path.split(os.fsencode(os.pathsep))
         candidates = tuple(folder + b"/" + name for folder in folders) or (name,)
         failure, told = os.pipe()
 
@@ -182,7 +183,7 @@ def _replaced(
     found = ENOENT
     for path in candidates:
         try:
-            os.execve(path, command, environment)
+            os.execve(path, [*command], environment)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -124,8 +124,8 @@ def test_packed_debug_information_of_many_libraries_is_read_within_a_limit(tmp_p
     with started([program, *libraries], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         for verb in ("spin", "why"):
-            ran = measured([*FLAGFINDER, verb, process.pid], tmp_path, timeout=400)
-            assert ran.peak_bytes < 1024 * MIB, f"{ran.peak_bytes / MIB:.0f} MiB"
+            asked = measured([*FLAGFINDER, verb, process.pid], tmp_path, timeout=400)
+            assert asked.peak_bytes < 1024 * MIB, f"{asked.peak_bytes / MIB:.0f} MiB"
 
 
 # mov rax,[rbx]; or mov [rbx],rax; then add rbx,0x1000; jmp back

@@ -103,11 +103,11 @@ pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
 
 /// What no process needs now gives back what it takes.
 pub(crate) fn forget_unused() {
-    let unused: Vec<Known> = all().map_or_else(Vec::new, |mut all| {
-        let is_unused = |known: &mut Known| Arc::strong_count(&known.image) == 1;
-        all.extract_if(.., is_unused).collect()
-    });
-    drop(unused);
+    let Some(mut all) = all() else { return };
+    let is_unused = |known: &Known| Arc::strong_count(&known.image) == 1;
+    let (unused, kept): (Vec<_>, Vec<_>) = all.drain(..).partition(is_unused);
+    *all = kept;
+    drop((all, unused));
 }
 
 /// The list; `None`: a fork of this process holds it for ever, and nothing is shared.
