@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
-import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -87,18 +85,26 @@ def test_a_task_that_its_own_pool_would_have_to_run(tmp_path: Path) -> None:
     assert report["next"] == [f"jstack {report['pid']}"]
 
 
+# Says its port, and that it was asked; it never answers.
+SERVER = """
+import socket, time
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    connection, _ = server.accept()
+    connection.recv(1)
+    print("asked", flush=True)
+    time.sleep(1000)
+"""
+
+
 @pytest.mark.live
 def test_an_answer_that_another_thread_reads_is_owed_by_the_server(tmp_path: Path) -> None:
     """Beside the connection, that thread waits for what threads of its own process ask of it."""
-    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as connections:
-
-        def has_asked() -> None:
-            """A machine with much to do takes seconds to load Java's client."""
-            server.settimeout(60)
-            connections.enter_context(server.accept()[0]).recv(1)
-
-        port = str(server.getsockname()[1])
-        report = why_of("http", tmp_path, port, stands=has_asked)
+    with started([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        # A machine with much to do takes seconds to load Java's client.
+        report = why_of("http", tmp_path, port, stands=server.stdout.readline)
     owing = {link["waiter"]["name"]: link["owed_by"] for link in report["links"]}
     assert "HttpClient-1-Se" in owing, report["story"]
-    assert owing["HttpClient-1-Se"]["pid"] == os.getpid(), report["story"]
+    assert owing["HttpClient-1-Se"]["pid"] == server.pid, report["story"]

@@ -51,6 +51,8 @@ enum Content {
     Zeroes,
     File(Arc<File>),
     OfKernel,
+    /// The kernel's clock, which it shows to nobody else.
+    Clock,
     Unknown,
 }
 
@@ -88,7 +90,7 @@ impl Absent {
                 Content::OfKernel => {
                     of_kernel(at - mapping.start, mapping.end - mapping.start, part)
                 }
-                Content::Unknown => 0,
+                Content::Clock | Content::Unknown => 0,
             };
             done += got;
             if got < wanted {
@@ -133,6 +135,7 @@ impl Absent {
         if mapping.inode == 0 {
             return match mapping.path.as_str() {
                 "[vdso]" => Content::OfKernel,
+                path if path.starts_with("[vvar") => Content::Clock,
                 path if !is_plain(path) || mapping.shared => Content::Unknown,
                 _ if self.is_watched(mapping.start) => Content::Unknown,
                 _ => Content::Zeroes,

@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 
 use crate::budget::{share, Share};
 use crate::file_bytes::unpacked;
-use crate::shared_image::forget_unused;
 
 pub(crate) type Slice = EndianArcSlice<LittleEndian>;
 pub(crate) type Dwarf = gimli::Dwarf<Slice>;
@@ -130,11 +129,7 @@ impl Debug {
         let shared = shared.as_ref();
         let shared = shared.and_then(|bytes| object::File::parse(&bytes[..]).ok());
         let needed = size(&file).saturating_add(shared.as_ref().map_or(0, size));
-        let memory = share(needed).or_else(|| {
-            forget_unused();
-            share(needed)
-        });
-        let memory = memory.ok_or(Unread::TooLarge(needed))?;
+        let memory = share(needed).ok_or(Unread::TooLarge(needed))?;
         let own = sections(&file).map_err(unusable)?;
         let mut dwarf = own.borrow(Clone::clone);
         if let Some(shared) = shared.and_then(|file| sections(&file).ok()) {

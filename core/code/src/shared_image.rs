@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flagfinder_files::facts_of;
 
+use crate::budget::ask_for_room;
 use crate::image::Image;
 use crate::ModuleInput;
 
@@ -83,6 +84,7 @@ pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
     }
     let image = Arc::new(Image::load(module));
     if image.file.is_some() {
+        ask_for_room(forget_unused);
         let known = Known {
             build_id: module.identity.build_id.clone(),
             file: module.file.clone(),
@@ -102,7 +104,7 @@ pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
 }
 
 /// What no process needs now gives back what it takes.
-pub(crate) fn forget_unused() {
+fn forget_unused() {
     let Some(mut all) = all() else { return };
     let is_unused = |known: &Known| Arc::strong_count(&known.image) == 1;
     let (unused, kept): (Vec<_>, Vec<_>) = all.drain(..).partition(is_unused);

@@ -9,12 +9,13 @@ use std::cell::Cell;
 use std::ffi::CString;
 use std::fs;
 use std::io::{Error, Result};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{symlink, FileExt};
 use std::path::{Path, PathBuf};
 use std::ptr::null;
 use std::time::Duration;
 
-use flagfinder_code::{own_id, Maps, Names, NamesInput};
+use flagfinder_code::{own_id, AddressSpace, Maps, Names, NamesInput};
+use flagfinder_linux::arguments::title;
 use flagfinder_linux::proc::{self as linux, Stat, Status};
 use flagfinder_waits::hot_call::{told, HotCall};
 use flagfinder_waits::{
@@ -122,7 +123,7 @@ fn ask() {
     let _ = look(&PIDS, Duration::from_secs(1), || 0);
     let _ = descendants(&PIDS);
     for pid in linux::processes().into_iter().chain(PIDS).take(4) {
-        let _ = (linux::title(pid), linux::program(pid), linux::lives(pid));
+        let _ = (title(pid), linux::program(pid), linux::lives(pid));
         let _ = (children(pid), ipc::is_ours(pid));
         if let Some(stat) = Stat::of(pid) {
             let _ = (stat.state(), stat.field::<i64>(Stat::NICE));
@@ -159,6 +160,17 @@ fn ask() {
     }
 }
 
+/// A file in place of a process's memory.
+struct Memory(fs::File);
+
+impl AddressSpace for Memory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let is_place = i64::try_from(address).is_ok();
+        let read = is_place.then(|| self.0.read_at(buffer, address).ok());
+        read.flatten().unwrap_or(0)
+    }
+}
+
 fn ask_thread(pid: u32, tid: u32, owners: &mut Owners) {
     let _ = (
         waits::times(pid, tid),
@@ -171,7 +183,7 @@ fn ask_thread(pid: u32, tid: u32, owners: &mut Owners) {
     let Some(in_call) = waits::look(pid, tid).and_then(|seen| seen.call) else {
         return;
     };
-    let Ok(memory) = fs::File::open(linux::path(pid, "mem")) else {
+    let Ok(memory) = fs::File::open(linux::path(pid, "mem")).map(Memory) else {
         return;
     };
     let threads = [(tid, tid)].into_iter().collect();

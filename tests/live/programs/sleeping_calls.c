@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT
-// A thread sleeps for ever in each of many calls, and one polls a word. Whatever returns is
-// printed. Argument: a file whose open never comes back.
+/* SPDX-License-Identifier: MIT */
+/* A thread sleeps for ever in each of many calls, and one polls a word. Whatever returns is
+ * printed. Argument: a file whose open never comes back.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

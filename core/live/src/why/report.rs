@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::deadline::Deadline;
 use crate::report::Source;
-use crate::why::story;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -138,28 +137,6 @@ impl WhyReport {
 
     fn schema() -> &'static str {
         Self::SCHEMA
-    }
-
-    /// What this chain tells, and no more.
-    pub(crate) fn of_chain(
-        source: Source,
-        pid: u32,
-        program: String,
-        links: Vec<Link>,
-        root: Root,
-    ) -> WhyReport {
-        WhyReport {
-            schema: WhyReport::SCHEMA,
-            source,
-            pid,
-            program,
-            story: story::story(&links, &root),
-            next: Vec::new(),
-            links,
-            root,
-            notes: Vec::new(),
-            not_asked: Vec::new(),
-        }
     }
 
     /// Tells what was left out.

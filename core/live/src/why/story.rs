@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use super::report::{Known, Link, Node, Root, RootKind};
+use super::report::{Known, Link, Node, Root, RootKind, WhyReport};
 use super::stopped::By;
+use crate::report::Source;
 
 const MOST_LINES: usize = 6;
 
@@ -22,6 +23,30 @@ fn who(node: &Node) -> String {
         "thread {} ({}) of process {}",
         node.tid, node.name, node.pid
     )
+}
+
+impl WhyReport {
+    /// What this chain tells, and no more.
+    pub(crate) fn of_chain(
+        source: Source,
+        pid: u32,
+        program: String,
+        links: Vec<Link>,
+        root: Root,
+    ) -> WhyReport {
+        WhyReport {
+            schema: WhyReport::SCHEMA,
+            source,
+            pid,
+            program,
+            story: story(&links, &root),
+            next: Vec::new(),
+            links,
+            root,
+            notes: Vec::new(),
+            not_asked: Vec::new(),
+        }
+    }
 }
 
 /// `root`: its text is not repeated.
