@@ -88,6 +88,7 @@ fn a_pipe_of_the_tracer_is_not_read() {
     let error = open_named(&folder.join("trace_pipe")).expect_err("refused");
     // SAFETY: a text of ours.
     unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) };
+    fs::remove_dir(&folder).expect("removed");
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
