@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT
 //! Files that hold memory of programs: their owner's only.
 
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{fchown, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 const OWNER_ONLY: u32 = 0o600;
 
 /// Creates a file to read and write, or empties the one that is there, for its owner only. Under
 /// sudo a new file belongs to the user who called sudo. What is no regular file stays as it is, and
-/// a file system without owners is no obstacle. A link may lead to a device, to our own output
-/// (`/dev/stdout`) or to what is open (`/proc/self/fd/3`); a file elsewhere is not emptied by it.
+/// a file system without owners is no obstacle. A link may lead to a terminal or the like, to our
+/// own output (`/dev/stdout`) or to what is open (`/proc/self/fd/3`); a file elsewhere is not
+/// emptied by it.
 ///
 /// # Errors
-/// When the file can't be created or emptied; `InvalidInput`: a link leads to a file.
+/// When the file can't be created or emptied; `InvalidInput`: a link leads to a file, or it is a
+/// disk; `PermissionDenied`: it is another user's.
 pub fn create_private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(OWNER_ONLY);
@@ -27,19 +29,9 @@ pub fn create_private(path: &Path) -> Result<File> {
             Ok(file)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            options.custom_flags(libc::O_NOFOLLOW);
-            let file = match options.open(path) {
-                Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-                    return through_link(path)
-                }
-                other => other?,
-            };
-            let known = file.metadata()?;
-            if known.is_file() {
-                if !is_ours(known.uid()) {
-                    let text = "it belongs to another user, who could read it: remove it first";
-                    return Err(Error::new(ErrorKind::PermissionDenied, text));
-                }
+            let handle = writable(path)?;
+            let file = options.open(format!("/proc/self/fd/{}", handle.as_raw_fd()))?;
+            if file.metadata()?.is_file() {
                 file.set_len(0)?;
                 let _ = file.set_permissions(Permissions::from_mode(OWNER_ONLY));
             }
@@ -55,27 +47,48 @@ fn is_ours(uid: u32) -> bool {
     uid == unsafe { libc::geteuid() } || caller_of_sudo().is_some_and(|(caller, _)| caller == uid)
 }
 
-/// What a link leads to, if that is a device or what we write to anyway.
-fn through_link(path: &Path) -> Result<File> {
-    let mut only_name = OpenOptions::new();
-    let handle = only_name.read(true).custom_flags(libc::O_PATH).open(path)?;
-    let found = handle.metadata()?;
-    let is_output = |fd: i32| {
-        let own = std::fs::metadata(format!("/proc/self/fd/{fd}"));
-        own.is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+/// A handle on what is there, if we may write to it: nothing of it is opened before that is known.
+fn writable(path: &Path) -> Result<File> {
+    let refused = |kind, text: &str| Err(Error::new(kind, text));
+    let handle = |flags| {
+        let mut only_name = OpenOptions::new();
+        only_name.read(true).custom_flags(libc::O_PATH | flags);
+        only_name.open(path)
     };
-    let outputs = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
+    let mut found = handle(libc::O_NOFOLLOW)?;
+    let mut known = found.metadata()?;
+    let is_link = known.is_symlink();
     // The kernel makes the links of /proc, to what a process has open.
-    let device = |known: Result<Metadata>| known.map(|known| known.dev()).ok();
-    let is_of_kernel =
-        device(std::fs::symlink_metadata(path)) == device(std::fs::metadata("/proc"));
-    if found.is_file() && !is_of_kernel && !outputs.into_iter().any(is_output) {
-        let text = "it is a link to a file: name that file, or remove the link";
-        return Err(Error::new(ErrorKind::InvalidInput, text));
+    let proc = std::fs::metadata("/proc").map(|proc| proc.dev());
+    let is_of_kernel = is_link && proc.is_ok_and(|device| device == known.dev());
+    if is_link {
+        if known.uid() != 0 && !is_ours(known.uid()) {
+            let text = "it is another user's link: remove it first";
+            return refused(ErrorKind::PermissionDenied, text);
+        }
+        found = handle(0)?;
+        known = found.metadata()?;
     }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).truncate(true);
-    options.open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
+    let is_output = [libc::STDOUT_FILENO, libc::STDERR_FILENO].iter().any(|fd| {
+        let own = std::fs::metadata(format!("/proc/self/fd/{fd}"));
+        own.is_ok_and(|own| (own.dev(), own.ino()) == (known.dev(), known.ino()))
+    });
+    let kind = known.file_type();
+    if kind.is_block_device() {
+        return refused(ErrorKind::InvalidInput, "it is a disk: name a file");
+    }
+    if is_of_kernel || is_output || kind.is_char_device() {
+        return Ok(found);
+    }
+    if is_link && known.is_file() {
+        let text = "it is a link to a file: name that file, or remove the link";
+        return refused(ErrorKind::InvalidInput, text);
+    }
+    if !is_ours(known.uid()) {
+        let text = "it belongs to another user, who could read it: remove it first";
+        return refused(ErrorKind::PermissionDenied, text);
+    }
+    Ok(found)
 }
 
 /// Creates such a file and has it written. One that can't be written to its end is removed: a part
@@ -149,6 +162,27 @@ mod tests {
         let refused = create_private(&file).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn another_user_s_fifo_or_link_is_refused_and_so_is_a_disk() {
+        let folder = folder("others");
+        let (fifo, link, disk) = (fifo_in(&folder), folder.join("link"), folder.join("disk"));
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        if std::os::unix::fs::lchown(&link, Some(65534), None).is_err() {
+            return; // only root may give files away, and only root could meet this
+        }
+        std::os::unix::fs::chown(&fifo, Some(65534), None).unwrap();
+        let name = std::ffi::CString::new(disk.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: a text of ours. No driver has this number.
+        let made = unsafe { libc::mknod(name.as_ptr(), libc::S_IFBLK | 0o600, 0xff_ff) };
+        let refused = |path: &Path| create_private(path).unwrap_err().kind();
+        assert_eq!(refused(&fifo), ErrorKind::PermissionDenied);
+        assert_eq!(refused(&link), ErrorKind::PermissionDenied);
+        if made == 0 {
+            assert_eq!(refused(&disk), ErrorKind::InvalidInput);
+        }
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
