@@ -71,6 +71,15 @@ pub fn silence_of(py: Python<'_>, path: PathBuf) -> Option<String> {
     })
 }
 
+/// Is a file system mounted whose answers come from a process or from another machine?
+#[pyfunction]
+pub fn servers_may_be_silent() -> bool {
+    let mounts = flagfinder_linux::proc::text_of(std::process::id(), "mountinfo");
+    let mounts = mounts.unwrap_or_default();
+    let mut all = flagfinder_linux::mounts::all(&mounts);
+    all.any(|mount| mount.may_hang())
+}
+
 /// Processes of ours that open files, those that a silent file system holds among them.
 #[pyfunction]
 pub fn file_openers() -> Vec<u32> {

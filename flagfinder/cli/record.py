@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flagfinder import _core
 from flagfinder.cli.common import (
     COUNT,
     EXIT_FOUND,
@@ -21,6 +24,7 @@ from flagfinder.cli.common import (
     add_verb,
     print_json,
 )
+from flagfinder.live.apart import LeftBehind, outlive
 from flagfinder.record.canary import check_canary
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
@@ -29,7 +33,7 @@ from flagfinder.record.tracer_build import ensure_tracer
 from flagfinder.record.with_lldb import record_lldb
 from flagfinder.report.record_report import recording_fields, show_progress, show_recording
 from flagfinder.report.terminal import Terminal
-from flagfinder.shared.errors import UsageError
+from flagfinder.shared.errors import UnavailableError, UsageError
 from flagfinder.shared.target import check_machine
 
 if TYPE_CHECKING:
@@ -223,7 +227,26 @@ def _all_threads(options: argparse.Namespace, terminal: Terminal) -> int:
         environment=tuple(options.env),
         generated_code=options.generated_code,
     )
-    return record_and_show(options.command or [], options.output, chosen, terminal, options.json)
+    command = options.command or []
+
+    def work() -> int:
+        return record_and_show(command, options.output, chosen, terminal, options.json)
+
+    if not _core.servers_may_be_silent():
+        return work()
+    try:
+        is_ended = chosen.then == "kill"
+        return outlive(work, chosen.stop_after, signal.SIGKILL if is_ended else None)
+    except LeftBehind as left:
+        named = (options.output, *(word for word in command[:1] if "/" in word), Path.cwd())
+        silent = (_core.silence_of(os.fspath(path)) for path in named)
+        found = next((one for one in silent if one is not None), left.because)
+        raise UnavailableError(
+            "The recording could not be brought to its end",
+            f"{found}; {left.where}",
+            "Such a file system needs its server: `umount -f` or `umount -l` lets go of it.",
+            f"The program {'is killed' if is_ended else 'goes on unrecorded'}, if it had begun.",
+        ) from None
 
 
 def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A question in a process of its own, which can be left behind.
+"""A question, or work, in a process of its own, which can be left behind.
 
 In: a question and its time limit. Out: its answer; or, where none comes, LeftBehind, which says
 where the process that asked sits. What that process posts meanwhile is heard at once.
@@ -46,6 +46,7 @@ Told = Callable[[int, list[int]], object]
 _GRACE = 2.0  # s beyond the limit: the engine ends what it has begun
 _STUCK = 6.0  # s in one call to a file system's server: it is dead
 _TICK = 0.25  # s between looks at what the child does
+_SOON = 0.05  # s after which a signal is passed on
 _ENDS = 0.5  # s that a killed child may take to be gone
 _LENGTH = struct.Struct("=Q")
 # Functions of the kernel that wait for a server: of FUSE, NFS, SMB, 9P, Ceph, autofs.
@@ -98,6 +99,49 @@ def ask_apart(
         os.close(child.words)
 
 
+def outlive(work: Callable[[], T], limit: float | None, to_others: signal.Signals | None) -> T:
+    """What ``work`` returned or raised. It runs in a child that has this terminal, and ends by
+    itself: after ``limit`` seconds, or when a signal asks for that.
+
+    Raises LeftBehind where it was to end and waits for a dead server. What it has started gets the
+    signal ``to_others`` then.
+    """
+    end = None if limit is None else time.monotonic() + limit
+    was_asked = False
+    with held_back() as let_in:
+        child = _Child.start(lambda _: work(), let_in, to_others)
+        waits = _Waits(child.pid)
+        try:
+            while True:
+                if select.select([child.messages], [], [], _SOON)[0]:
+                    for answer in child.answers(lambda _: None):
+                        return cast("T", answer)
+                was_asked = _pass_on(child.pid) or was_asked
+                is_over = end is not None and time.monotonic() >= end
+                if (was_asked or is_over) and waits.for_server():
+                    raise _left(child, f"a file system has not answered for {_STUCK:g} s")
+        finally:
+            if not child.was_killed and not child.is_over(_STUCK):
+                child.end()
+            os.close(child.messages)
+            os.close(child.words)
+
+
+def _pass_on(pid: int) -> bool:
+    """Whether a signal has asked for the end meanwhile. The kernel's own, the terminal's, reaches
+    the child, too.
+    """
+    was_asked = False
+    while (told := signal.sigtimedwait(ENDING, 0)) is not None:
+        if signal.getsignal(told.si_signo) == signal.SIG_IGN:
+            continue
+        was_asked = True
+        if told.si_code <= 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, told.si_signo)
+    return was_asked
+
+
 _asking: set[int] = set()  # children of this process that are at work, or were left behind
 _left_alone: set[int] = set()  # what those had started when they were ended
 
@@ -114,26 +158,43 @@ class _Child:
     pid: int
     messages: int
     words: int
+    to_others: signal.Signals | None
     is_gone: bool = False
     was_killed: bool = False
     received: bytearray = field(default_factory=bytearray)
 
     @classmethod
-    def start(cls, question: Callable[[Post], object]) -> _Child:
+    def start(
+        cls,
+        question: Callable[[Post], object],
+        let_in: Callable[[], None] | None = None,
+        to_others: signal.Signals | None = signal.SIGTERM,
+    ) -> _Child:
+        """It stands apart from our terminal; unless it is to ``let_in`` the signals that come from
+        there. What it has started gets the signal ``to_others`` when it is killed.
+        """
         messages, to_parent = os.pipe()
         words, printed = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         end_with_parent = ends_with_us()
+
+        def stand() -> None:
+            end_with_parent()
+            if let_in is None:
+                _stand_apart(to_parent, printed)
+            else:
+                let_in()
+
         # Signals that end the command reach the child once it does what they do by default.
         with held_back():
             pid = os.fork()
             if pid == 0:
-                _ask(question, end_with_parent, to_parent, printed)
+                _ask(question, stand, to_parent)
         os.close(to_parent)
         os.close(printed)
         _asking.add(pid)
-        return cls(pid, messages, words)
+        return cls(pid, messages, words, to_others)
 
     def read(self) -> Iterator[tuple[str, object]]:
         """What it has sent meanwhile. Raises EOFError behind the last."""
@@ -150,6 +211,22 @@ class _Child:
             del self.received[:end]
             yield message
 
+    def answers(self, hear: Callable[[object], object]) -> Iterator[object]:
+        """Its answer, if that has come. Raises what it raised, LeftBehind if it ended without."""
+        try:
+            for kind, what in self.read():
+                if kind == "answer":
+                    yield what
+                elif kind == "failure":
+                    assert isinstance(what, BaseException)
+                    raise what
+                elif kind == "openers":
+                    _left_alone.update(cast("list[int]", what))
+                else:
+                    hear(what)
+        except EOFError:
+            raise _ended(self) from None
+
     def relay(self) -> bool:
         """Prints what it printed (a message of the engine that failed); whether more may come."""
         part = os.read(self.words, 1 << 16)
@@ -160,18 +237,20 @@ class _Child:
 
     def end(self) -> None:
         """Ends it, if it is still there, and what it started. Never waits long."""
-        if self.was_killed or self._is_over(0.0):
+        if self.was_killed or self.is_over(0.0):
             return
         self.was_killed = True
-        # Helpers let go of the threads that they step; no other signal may end those.
+        # Helpers let go of the threads that they step by SIGTERM; no other signal may end those.
         for pid in descendants(self.pid):
             _left_alone.add(pid)  # one that a dead file system holds becomes ours
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGTERM)
+            if self.to_others is not None:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, self.to_others)
         os.kill(self.pid, signal.SIGKILL)
-        self._is_over(_ENDS)
+        self.is_over(_ENDS)
 
-    def _is_over(self, patience: float) -> bool:
+    def is_over(self, patience: float) -> bool:
+        """Whether it has ended by then."""
         end = time.monotonic() + patience
         while not self.is_gone:
             with contextlib.suppress(ChildProcessError):
@@ -195,19 +274,8 @@ def _answer(child: _Child, limit: float, hear: Callable[[object], object]) -> ob
         if child.words in ready and not child.relay():
             open_ends.remove(child.words)
         if child.messages in ready:
-            try:
-                for kind, what in child.read():
-                    if kind == "answer":
-                        return what
-                    if kind == "failure":
-                        assert isinstance(what, BaseException)
-                        raise what
-                    if kind == "openers":
-                        _left_alone.update(cast("list[int]", what))
-                    else:
-                        hear(what)
-            except EOFError:
-                raise _ended(child) from None
+            for answer in child.answers(hear):
+                return answer
         if waits.for_server():
             raise _left(child, f"a file system has not answered for {_STUCK:g} s")
         if time.monotonic() >= end:
@@ -280,15 +348,10 @@ def _doing(pid: int) -> str:
     return "was still at work"
 
 
-def _ask(
-    question: Callable[[Post], object],
-    end_with_parent: Callable[[], None],
-    messages: int,
-    printed: int,
-) -> NoReturn:
+def _ask(question: Callable[[Post], object], stand: Callable[[], None], messages: int) -> NoReturn:
     """What the child does."""
     try:
-        _stand_apart(end_with_parent, messages, printed)
+        stand()
         _asking.clear()
 
         def post(kind: str, what: object) -> None:
@@ -306,14 +369,15 @@ def _ask(
             post("openers", _core.file_openers())
             post("answer", answer)
     finally:
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         _core.end_file_openers()
         os._exit(0)
 
 
-def _stand_apart(end_with_parent: Callable[[], None], messages: int, printed: int) -> None:
+def _stand_apart(messages: int, printed: int) -> None:
     os.setsid()  # out of reach of Ctrl-C: the command ends it
-    end_with_parent()
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -3,7 +3,8 @@
 SIGUSR2 it answers all but what a file holds; after SIGHUP only those that are interrupted, as the
 protocol has it: with EINTR.
 
-Run as a program: MOUNTPOINT FILE. The file is there as ``app``. It prints ``mounted`` once it is.
+Run as a program: MOUNTPOINT FILE. The file is there as ``app``, and one more may be made beside it,
+whatever its name. It prints ``mounted`` once it is.
 What waits for an answer can't be ended then, until the server itself is: its end frees all.
 """
 
@@ -21,10 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Operations of the protocol (linux/fuse.h).
-LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS = 1, 2, 3, 14, 15, 17
-RELEASE, FLUSH, INIT, OPENDIR, INTERRUPT = 18, 25, 26, 27, 36
+LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS = 1, 2, 3, 4, 14, 15, 16, 17
+RELEASE, FLUSH, INIT, OPENDIR, CREATE, INTERRUPT = 18, 25, 26, 27, 35, 36
 ENOENT, EINTR, ENOSYS = 2, 4, 38
-ROOT_NODE, FILE_NODE = 1, 2
+ROOT_NODE, FILE_NODE, MADE_NODE = 1, 2, 3
 HEADER = struct.Struct("<IIQQ")
 HEADER_BYTES = 40
 LAZILY = 2  # MNT_DETACH
@@ -76,21 +77,33 @@ def attributes(node: int, size: int) -> bytes:
     return struct.pack("<6Q10I", node, size, blocks, 0, 0, 0, 0, 0, 0, mode, 2, 0, 0, 0, 4096, 0)
 
 
-def reply(operation: int, node: int, body: bytes, content: bytes) -> bytes | int:
+def entry(node: int, size: int) -> bytes:
+    """struct fuse_entry_out."""
+    return struct.pack("<4Q2I", node, *[0] * 5) + attributes(node, size)
+
+
+def reply(operation: int, node: int, body: bytes, files: dict[int, bytearray]) -> bytes | int:
     """The answer's body, or an error's number."""
+    size = len(files.get(node, b""))
+    opened = struct.pack("<QII", 1, 0, 0)
     if operation == INIT:
         return struct.pack("<4I2H2I2H8I", 7, 31, 0, 0, 12, 10, 131072, 1, 0, 0, *[0] * 8)
     if operation == LOOKUP:
-        if body.split(b"\0")[0] != b"app":
-            return ENOENT
-        return struct.pack("<4Q2I", FILE_NODE, *[0] * 5) + attributes(FILE_NODE, len(content))
-    if operation == GETATTR:
-        return struct.pack("<QII", 0, 0, 0) + attributes(node, len(content))
+        found = FILE_NODE if body.split(b"\0")[0] == b"app" else MADE_NODE
+        return entry(found, len(files[found])) if found in files else ENOENT
+    if operation == CREATE:
+        files[MADE_NODE] = bytearray()
+        return entry(MADE_NODE, 0) + opened
     if operation == READ:
-        _, offset, size = struct.unpack_from("<QQI", body)
-        return content[offset : offset + size]
-    opened = struct.pack("<QII", 1, 0, 0)
+        _, offset, most = struct.unpack_from("<QQI", body)
+        return bytes(files[node][offset : offset + most])
+    if operation == WRITE:
+        _, offset, count = struct.unpack_from("<QQI", body)
+        files[node][offset : offset + count] = body[-count:]
+        return struct.pack("<II", count, 0)
+    told = struct.pack("<QII", 0, 0, 0) + attributes(node, size)
     answers = {OPEN: opened, OPENDIR: opened, STATFS: bytes(80), RELEASE: b"", FLUSH: b""}
+    answers |= {GETATTR: told, SETATTR: told}
     return answers.get(operation, ENOSYS)
 
 
@@ -100,6 +113,7 @@ def serve(point: str, content: bytes) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: is_dead.append(True))
     signal.signal(signal.SIGUSR2, lambda *_: withholds.append(True))
     signal.signal(signal.SIGHUP, lambda *_: may_interrupt.append(True))
+    files = {FILE_NODE: bytearray(content)}
     channel = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={channel},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -117,7 +131,7 @@ def serve(point: str, content: bytes) -> None:
             (unique,) = struct.unpack_from("<Q", request, HEADER_BYTES)
             body: bytes | int = EINTR
         else:
-            body = reply(operation, node, request[HEADER_BYTES:], content)
+            body = reply(operation, node, request[HEADER_BYTES:], files)
         error, answer = (-body, b"") if isinstance(body, int) else (0, body)
         with contextlib.suppress(OSError):  # whoever asked is gone
             os.write(channel, struct.pack("<IiQ", 16 + len(answer), error, unique) + answer)

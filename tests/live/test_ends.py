@@ -23,6 +23,7 @@ import schemas
 from dead_mount import DeadMount, mounted
 from harness import (
     FLAGFINDER,
+    assert_four_parts,
     compiled,
     flagfinder,
     live_or_skip,
@@ -288,6 +289,86 @@ def test_guard_ends_where_its_story_can_t_be_written(spins: Path, tmp_path: Path
         assert "can't be written: " in ran.stderr, ran.stderr
         assert f"its server is process {mount.server}" in ran.stderr, ran.stderr
         assert "sleeps" in ran.stdout, ran.stdout
+
+
+@pytest.mark.parametrize("what", ["program", "folder", "output"])
+@pytest.mark.parametrize("end", ["time", "signal"])
+def test_a_recording_ends_on_a_file_system_that_does_not_answer(
+    what: str, end: str, spins: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount, (tmp_path / "said").open("wb") as said:
+        silent = mount.app.parent
+        output = silent / "trace" if what == "output" else tmp_path / "trace"
+        program = {"program": mount.app, "folder": "./app", "output": spins}[what]
+        limit = ["--stop-after", "1"] if end == "time" else []
+        folder = silent if what == "folder" else tmp_path
+        # Nobody can go there any more once it is silent.
+        waits = ["sh", "-c", 'cd "$0" && echo && read -r go && exec "$@" >/dev/null', folder]
+        words = [*waits, *FLAGFINDER, "record", "-o", output, *limit, "--", program]
+        # What can't be ended would hold a pipe open.
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said}
+        with started(words, **pipes) as records:
+            assert records.stdin is not None and records.stdout is not None
+            assert records.stdout.readline() == b"\n"
+            mount.dies()
+            records.stdin.write(b"\n")
+            records.stdin.close()
+            if end == "signal":
+                time.sleep(3)
+                records.send_signal(signal.SIGINT)
+            assert records.wait(timeout=60) == 69
+    told = (tmp_path / "said").read_text()
+    assert_four_parts(told, "The recording could not be brought to its end")
+    assert f" does not answer: its server is process {mount.server} " in told, told
+
+
+@pytest.mark.parametrize("then", ["kill", "leave"])
+def test_a_recorded_program_may_wait_for_a_file_system(
+    then: str, spins: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    trace = tmp_path / "trace"
+    with mounted(spins, tmp_path) as mount, (tmp_path / "said").open("wb") as said:
+        program = ["sh", "-c", f'echo > "$0"; sleep 3; exec < {mount.app}', tmp_path / "runs"]
+        limit = ["--stop-after", "6", "--then", then]
+        words = [*FLAGFINDER, "record", "-o", trace, *limit, "--", *program]
+        with started(words, stderr=said) as records:
+            wait_until(records, (tmp_path / "runs").exists)
+            mount.dies()
+            assert records.wait(timeout=60) == 0, (tmp_path / "said").read_text()
+    assert flagfinder("trace", "check", trace).returncode == 0
+
+
+def test_a_recording_ends_whose_output_is_silent_all_at_once(spins: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount, (tmp_path / "said").open("wb") as said:
+        trace = mount.app.parent / "trace"
+        with started([*FLAGFINDER, "record", "-o", trace, "--", spins], stderr=said) as records:
+            wait_until(records, lambda: trace.exists() and trace.stat().st_size > 4096)
+            mount.dies()
+            time.sleep(2)
+            records.send_signal(signal.SIGINT)
+            assert records.wait(timeout=60) == 69
+    told = (tmp_path / "said").read_text()
+    assert f"{trace} does not answer: its server is process {mount.server} " in told, told
+
+
+def test_a_signal_to_a_whole_group_is_one_signal(spins: Path, tmp_path: Path) -> None:
+    """Whoever outlives the recorder passes signals on to it."""
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    trace, runs = tmp_path / "trace", tmp_path / "runs"
+    program = ["sh", "-c", f"trap 'echo heard' INT; echo > {runs}; sleep 4; sleep 1; exit 7"]
+    with mounted(spins, tmp_path):
+        words = [*FLAGFINDER, "record", "-o", trace, "--", *program]
+        with started(words, stderr=subprocess.DEVNULL) as records:
+            wait_until(records, runs.exists)
+            os.killpg(records.pid, signal.SIGINT)
+            assert records.wait(timeout=60) == 7
 
 
 def test_guard_in_a_process_that_goes_on_leaves_no_child_behind() -> None:

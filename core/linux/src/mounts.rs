@@ -53,7 +53,9 @@ impl Mount<'_> {
 
     /// Does a process give its answers?
     pub fn is_served(&self) -> bool {
-        self.kind.starts_with("fuse")
+        // Not `fusectl`, by which the kernel tells of these.
+        let rest = self.kind.strip_prefix("fuse");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || rest == "blk")
     }
 
     /// Do its answers come from a process or from another machine, so that they may never come?
@@ -103,7 +105,8 @@ mod tests {
     const MOUNTS: &str = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
         40 22 0:45 / /mnt/a rw,nosuid shared:3 - fuse.sshfs host: rw\n\
         41 22 0:46 / /mnt/ab rw - fuse.bindfs /src rw\n\
-        42 22 0:47 / /mnt/n rw - nfs4 host:/x rw\n";
+        42 22 0:47 / /mnt/n rw - nfs4 host:/x rw\n\
+        43 22 0:48 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n";
 
     #[test]
     fn a_path_is_in_the_innermost_mount() {
@@ -120,6 +123,7 @@ mod tests {
         assert_eq!(hang("/etc/passwd"), Some(false));
         assert_eq!(hang("/mnt/a/x"), Some(true));
         assert_eq!(hang("/mnt/n/x"), Some(true));
+        assert_eq!(hang("/sys/fs/fuse/connections/45"), Some(false));
     }
 
     #[test]

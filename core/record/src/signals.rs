@@ -4,14 +4,25 @@
 //! Ctrl-C reaches the whole foreground process group, the target included, so the
 //! first one is for the target: the recording ends when the target does. Sent
 //! by `kill`, the signal is passed on. A second one ends the recording itself.
+//!
+//! The process that started us may pass on what it gets. What was sent to its whole group is one
+//! signal then, though it comes twice.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use flagfinder_linux::clock;
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static RECEIVED: AtomicU32 = AtomicU32::new(0);
 /// Number of the last signal that a process sent; 0: none. The kernel's own
 /// (terminal) signals have reached the target already.
 static TO_FORWARD: AtomicI32 = AtomicI32::new(0);
+
+/// When the last one came, and from whom.
+static LAST: AtomicU64 = AtomicU64::new(0);
+static SENDER: AtomicI32 = AtomicI32::new(0);
+/// For so long after another one a signal of our parent's is the same one.
+const PASSED_ON_NS: u64 = 500_000_000;
 
 /// SIGXFSZ is caught only so that a file size limit becomes a failed write.
 const CAUGHT: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGXFSZ];
@@ -25,9 +36,21 @@ extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, _context: *mut 
     if number == libc::SIGXFSZ {
         return;
     }
-    RECEIVED.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the kernel passes a valid siginfo with SA_SIGINFO.
-    if !info.is_null() && unsafe { (*info).si_code } <= 0 {
+    let was_sent = !info.is_null() && unsafe { (*info).si_code } <= 0;
+    let of_kernel = 0;
+    // SAFETY: what a process sent tells that process.
+    let sender = was_sent.then(|| unsafe { (*info).si_pid() });
+    let sender = sender.unwrap_or(of_kernel);
+    let now = clock::monotonic();
+    let passed = now.saturating_sub(LAST.swap(now, Ordering::Relaxed));
+    let by_another = SENDER.swap(sender, Ordering::Relaxed) != sender;
+    // SAFETY: no arguments, cannot fail.
+    if sender == unsafe { libc::getppid() } && by_another && passed < PASSED_ON_NS {
+        return;
+    }
+    RECEIVED.fetch_add(1, Ordering::Relaxed);
+    if was_sent {
         TO_FORWARD.store(number, Ordering::Relaxed);
     }
 }
