@@ -47,7 +47,15 @@ class Family:
         and what ends from now on is not ours.
         """
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, self._was_reaper.value, 0, 0, 0)
-        for pid in set(_ended_children()) - self._ended_before:
+        self.reap()
+
+    def reap(self, but: int = 0) -> None:
+        """Lets go what has ended and whose parent ended before it, as init would: whoever waits for
+        the end of such a process looks whether it is still there. ``but``: a process that somebody
+        waits for.
+        """
+        kept = {but, *self._ended_before, *apart.asking(), *_core.file_openers()}
+        for pid in set(_ended_children()) - kept:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 

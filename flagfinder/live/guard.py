@@ -7,6 +7,7 @@ then. Until the command hangs nothing is done but waiting.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -70,7 +71,7 @@ def guard(
         with interruptible():
             try:
                 let_in()
-                because = wait(process, after, idle)
+                because = wait(process, after, idle, family.reap)
                 if because is None:
                     status = process.wait()
                     beginning.check()
@@ -134,15 +135,21 @@ class _Beginning:
 
         def begin() -> NoReturn:
             let_in()
-            # Popen waits for the end of a pipe of its own.
-            os.closerange(3, told)
-            os.closerange(told + 1, os.sysconf("SC_OPEN_MAX"))
+            # Popen waits for the end of a pipe of its own. What the command is given stays open.
+            for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  no objects here
+                with contextlib.suppress(OSError):
+                    if fd not in (0, 1, 2, told) and not os.get_inheritable(fd):
+                        os.close(fd)
             os.write(told, b"%d" % _replaced(candidates, command, given))
             os._exit(EXIT_NOT_FOUND)
 
         try:
             # This process has one thread, so that what runs between fork and exec can't block.
-            process = subprocess.Popen(command, preexec_fn=begin)  # noqa: PLW1509
+            process = subprocess.Popen(
+                command,
+                preexec_fn=begin,  # noqa: PLW1509
+                close_fds=False,
+            )
         except BaseException:
             os.close(failure)
             raise

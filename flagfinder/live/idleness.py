@@ -8,38 +8,48 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder.live.tree import descendants
 
 _LOOKS = 10  # within the time of --idle
+_REAPED = 0.5  # s: what has ended is let go so often
 _LITTLE = 0.01  # of a processor: less is none
 
 
-def wait(process: subprocess.Popen[bytes], after: float | None, idle: float | None) -> str | None:
-    """Waits until the command ends: None; or until it hangs: why that is said."""
+def wait(
+    process: subprocess.Popen[bytes],
+    after: float | None,
+    idle: float | None,
+    reap: Callable[[int], None],
+) -> str | None:
+    """Waits until the command ends: None; or until it hangs: why that is said. ``reap`` is called
+    again and again with the process that is waited for.
+    """
     descriptor = os.pidfd_open(process.pid)
     begin = time.monotonic()
     end = begin + after if after is not None else None
     step = idle / _LOOKS if idle is not None else None
     last, since = _work(process.pid), begin
+    looks = begin
     try:
         while True:
             now = time.monotonic()
             times = [
                 time for time in (end - now if end is not None else None, step) if time is not None
             ]
-            ready, _, _ = select.select(
-                [descriptor], [], [], max(0.0, min(times)) if times else None
-            )
+            ready, _, _ = select.select([descriptor], [], [], max(0.0, min((*times, _REAPED))))
             if ready:
                 return None
+            reap(process.pid)
             now = time.monotonic()
             if end is not None and now >= end:
                 return f"it ran for {after:g} s"
-            if idle is None:
+            if idle is None or step is None or now < looks:
                 continue
+            looks = now + step
             work = _work(process.pid)
             if work.differs(last, now - since):
                 last, since = work, now

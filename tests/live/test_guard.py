@@ -57,6 +57,28 @@ def test_the_command_sees_the_environment_that_was_given(tmp_path: Path) -> None
     assert dict(line.split("=", 1) for line in ran.stdout.splitlines()) == given
 
 
+def test_the_command_sees_its_descriptors_and_the_end_of_whom_it_started() -> None:
+    """A process whose parent has ended is gone once it has ended, as it is below init."""
+    daemon = "sh -c 'sleep 1000 >&- 2>&- & echo $!'"
+    script = f"p=$({daemon}); kill $p; while kill -0 $p 2>/dev/null; do sleep 0.1; done; echo >&3"
+    read, write = os.pipe()
+    command = [
+        *FLAGFINDER,
+        "guard",
+        "--after",
+        "20",
+        "--",
+        "sh",
+        "-c",
+        f"exec 3>/proc/self/fd/{write}; {script}",
+    ]
+    with started(command, pass_fds=[write]) as guards:
+        os.close(write)
+        assert guards.wait(timeout=60) == 0
+    assert os.read(read, 2) == b"\n"
+    os.close(read)
+
+
 def test_a_second_signal_does_not_leave_the_command_alive() -> None:
     mark = f"guarded-twice-{os.getpid()}"
     deaf = "trap '' TERM; sleep 1000; sleep 1000; :"

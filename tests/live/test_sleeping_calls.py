@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dead_mount import mounted
-from harness import compiled, flagfinder, needs_root, started
+from harness import compiled, flagfinder, live_or_skip, needs_root, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300), needs_root("FUSE is mounted")]
 SOURCE = Path(__file__).parent / "programs/sleeping_calls.c"
@@ -70,3 +71,19 @@ def test_no_look_ends_a_call(program: Path, slow: Path, tmp_path: Path, words: l
     returned = cleaned(told.read_text())
     assert "returned" not in before, before
     assert not returned, ran.stdout
+
+
+@pytest.mark.parametrize("call", ["sleep", "poll"])
+def test_a_filter_of_calls_sees_none_that_the_program_does_not_make(
+    call: str, tmp_path: Path
+) -> None:
+    """The kernel goes on with such a call by another one, which a sandbox may forbid."""
+    program = compiled(tmp_path / "filtered", SOURCE.with_name("filtered_calls.c"))
+    with started([program, call], stdout=subprocess.PIPE, text=True) as patient:
+        assert patient.stdout is not None
+        if patient.stdout.readline() != "ready\n":
+            live_or_skip("this machine lets nobody filter calls")
+        for verb in (["spin"], ["why"], ["spin", "--in-place"], ["poke", "--dry-run"]):
+            flagfinder(*verb, patient.pid, timeout=120)
+            time.sleep(0.2)
+            assert patient.poll() is None, verb

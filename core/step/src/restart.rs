@@ -7,6 +7,9 @@
 
 use flagfinder_linux::tracing::{answers_eintr, is_restart};
 
+/// ERESTART_RESTARTBLOCK.
+const GOES_ON_BY_ANOTHER: i64 = -516;
+
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Stopped in a call that the kernel will run again: rip stands behind it.
@@ -30,10 +33,26 @@ pub fn before_call(registers: &libc::user_regs_struct) -> libc::user_regs_struct
 
 /// Stopped in a call that our interrupt, and nothing else, has cut short.
 pub fn is_cut_short(tid: i32, registers: &libc::user_regs_struct) -> bool {
-    registers.orig_rax != u64::MAX
-        && registers.rax as i64 == -i64::from(libc::EINTR)
-        && answers_eintr(registers.orig_rax as u32)
-        && !has_signal(tid)
+    if registers.orig_rax == u64::MAX {
+        return false;
+    }
+    let is_eintr =
+        registers.rax as i64 == -i64::from(libc::EINTR) && answers_eintr(registers.orig_rax as u32);
+    let goes_on_by_another = registers.rax as i64 == GOES_ON_BY_ANOTHER
+        && i64::from(registers.orig_rax as u32) != libc::SYS_restart_syscall;
+    is_eintr && !has_signal(tid) || goes_on_by_another && is_filtered(tid)
+}
+
+/// Are its calls filtered (seccomp)? What can't be asked is.
+fn is_filtered(tid: i32) -> bool {
+    let status = flagfinder_linux::proc::text(format!("/proc/{tid}/status"));
+    let mode = |text: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Seccomp:"))?;
+        line.trim().parse::<u32>().ok()
+    };
+    status.is_ok_and(|text| mode(&text).is_none_or(|mode| mode != 0))
 }
 
 /// A set of signals in /proc/TID/status.
