@@ -181,6 +181,21 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def recorded(recorder: int) -> list[int]:
+    """What a recorder has started. Where a file system may fall silent, the command records in a
+    child, which has its command line.
+    """
+
+    def words(pid: int) -> bytes:
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b""
+
+    found = children(recorder)
+    own = [pid for pid in found if words(pid) == words(recorder)]
+    return recorded(own[0]) if own else found
+
+
 @contextlib.contextmanager
 def pid_namespace() -> Iterator[list[str]]:
     """A pid namespace with its own /proc: the beginning of a command that runs the rest in it."""
@@ -235,7 +250,7 @@ def record(
                 if kill_after is None:
                     raise
                 ended_by_itself = False
-                for child in children(process.pid):
+                for child in recorded(process.pid):
                     os.kill(child, signal.SIGKILL)
                 process.wait(timeout=max(1.0, deadline - time.monotonic()))
         finally:

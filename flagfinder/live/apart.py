@@ -35,6 +35,7 @@ from flagfinder.live.tree import descendants
 from flagfinder.shared.errors import UnavailableError
 from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.interruption import ENDING, held_back
+from flagfinder.shared.marks import listen_for
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import SpinFields, WhyFields
@@ -177,13 +178,14 @@ class _Child:
         words, printed = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        end_with_parent = ends_with_us()
+        end_with_parent, command = ends_with_us(), os.getpid()
 
         def stand() -> None:
             end_with_parent()
             if let_in is None:
                 _stand_apart(to_parent, printed)
             else:
+                listen_for(command)
                 let_in()
 
         # Signals that end the command reach the child once it does what they do by default.

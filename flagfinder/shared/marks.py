@@ -2,8 +2,8 @@
 """Marks: "here it hung", said in another terminal while a recording goes on.
 
 One of events keeps them all; one of a trace ends at the first, and is asked for in so many words
-(``END``). A recorder listens on a socket named after its process id, in a folder that only root, or
-only its user, can write to.
+(``END``). A recorder listens on a socket named after its command's process id, in a folder that
+only root, or only its user, can write to.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ from flagfinder.shared.target import caller
 MARK, END = ".sock", ".end"
 _LONGEST = 500  # characters
 
+_command: int | None = None  # the process that the user started, where a child of it records
+
+
+def listen_for(command: int) -> None:
+    """From now on marks for the process ``command``, which outlives this one, come to this one."""
+    global _command  # noqa: PLW0603
+    _command = command
+
 
 class MarkInbox:
     """Where a recorder gets its marks. A machine on which no socket can be made has recordings
@@ -30,7 +38,7 @@ class MarkInbox:
     """
 
     def __init__(self, kind: str = MARK) -> None:
-        self._path = own_folder() / f"{os.getpid()}{kind}"
+        self._path = own_folder() / f"{_command or os.getpid()}{kind}"
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> MarkInbox:

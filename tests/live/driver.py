@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import FLAGFINDER, children, kill_session
+from harness import FLAGFINDER, kill_session, recorded
 
 
 def recorder(trace: Path, options: Sequence[str]) -> list[str]:
@@ -44,7 +44,7 @@ def finish(process: subprocess.Popen[bytes], seconds: float, end: int | None) ->
         except subprocess.TimeoutExpired:
             if end is None:
                 raise
-            for child in children(process.pid):
+            for child in recorded(process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, end)
             _, error = process.communicate(timeout=60)

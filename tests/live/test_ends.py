@@ -371,6 +371,23 @@ def test_a_signal_to_a_whole_group_is_one_signal(spins: Path, tmp_path: Path) ->
             assert records.wait(timeout=60) == 7
 
 
+def test_a_mark_finds_a_recorder_by_its_command(spins: Path, tmp_path: Path) -> None:
+    """The user knows the command; a child of it records, and listens for marks."""
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    runs = tmp_path / "runs"
+    program = ["sh", "-c", f"echo > {runs}; while :; do sleep 0.1; done"]
+    with mounted(spins, tmp_path):
+        words = [*FLAGFINDER, "record", "-o", tmp_path / "trace", "--", *program]
+        with started(words, stderr=subprocess.PIPE, text=True) as records:
+            wait_until(records, runs.exists)
+            marked = flagfinder("mark", "--end", "it hangs", "--recorder", str(records.pid))
+            assert marked.returncode == 0, marked.stderr
+            assert f"ended the recording of process {records.pid}\n" in marked.stderr
+            assert "it hangs" in records.communicate(timeout=60)[1]
+            assert records.returncode == 0
+
+
 def test_guard_in_a_process_that_goes_on_leaves_no_child_behind() -> None:
     def ended() -> set[str]:
         own = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
