@@ -51,6 +51,13 @@ impl Judge<'_, '_> {
     /// Does this value in the word of that number end the wait?
     pub fn ends(&mut self, number: usize, value: u64) -> Ends {
         let target = &self.targets[number];
+        if let Some(asleep_on) = target.asleep_on {
+            return if value == asleep_on {
+                Ends::No
+            } else {
+                Ends::Yes
+            };
+        }
         let is_exit = target.exit == Some(value);
         let Some(experiment) = self.experiment else {
             return if is_exit { Ends::Yes } else { Ends::Unknown };

@@ -16,6 +16,7 @@ mod dead;
 mod deadline;
 mod decided;
 mod dry_run;
+mod effects;
 mod frame;
 mod futex;
 mod helpers;

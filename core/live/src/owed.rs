@@ -102,7 +102,7 @@ pub(crate) fn tell(
             Some((strength, owed)) => {
                 let standing = match strength {
                     Strength::Circular => Standing::Unknown,
-                    Strength::Late => Standing::Late,
+                    Strength::Failing | Strength::Late => Standing::Late,
                     Strength::Next => Standing::Proved,
                 };
                 let tried = ends.tried(number, &owed, process.names);

@@ -29,6 +29,8 @@ pub(crate) struct Target {
     /// The value that it holds, and the value that the loop asks for.
     pub now: Option<u64>,
     pub exit: Option<u64>,
+    /// A thread sleeps on this value (futex(2)): any other ends that.
+    pub asleep_on: Option<u64>,
     /// How the loop reads it: the displacement from a base register, and the module.
     pub field: Option<(u64, usize)>,
     pub module: Option<String>,
@@ -62,6 +64,7 @@ pub(crate) fn target(
         bytes: flag.bytes()?,
         now: flag.flag.value.spin,
         exit: flag.flag.value.exit,
+        asleep_on: None,
         field,
         module: flag
             .flag
@@ -314,6 +317,7 @@ mod tests {
             bytes: 4,
             now: Some(7),
             exit: None,
+            asleep_on: None,
             field: Some((0x18, 4)),
             module: None,
             is_global: false,

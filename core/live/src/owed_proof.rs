@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 use flagfinder_code::{AddressSpace, CodeReader};
 use flagfinder_linux::futex;
 use flagfinder_linux::timeout::limit;
-use flagfinder_replica::{keep, Pages, Ran, Replica, Source, Supposed, Supposition, Watched};
+use flagfinder_replica::{
+    keep, Pages, Ran, Replica, Source, Supposed, Supposition, ThreadState, Watched,
+};
 use rustc_hash::FxHashMap;
 
 use crate::candidate::{Known, Owed};
 use crate::judge::{Ends, Judge};
-use crate::others::Process;
+use crate::others::{Other, Process};
 use crate::owed_look::Seen;
 use crate::owed_text::{after, Before};
 use crate::writer;
@@ -24,7 +26,7 @@ use crate::writer;
 /// Time for all copies of one thread.
 const OF_THREAD: Duration = Duration::from_secs(1);
 /// Time for one copy, which computes at the processor's own speed.
-const OF_COPY: Duration = Duration::from_millis(200);
+pub(crate) const OF_COPY: Duration = Duration::from_millis(200);
 /// How many moments of the memory are tried if a copy does not come to an end.
 const MOMENTS: usize = 3;
 /// Time that is left once the likeliest word is proved.
@@ -37,8 +39,10 @@ const VALUES: usize = 16;
 pub(crate) enum Strength {
     /// The waiting thread has to end first: it can't wait for that.
     Circular,
+    /// It follows on a failure.
+    Failing,
     /// Nothing has to come first, so waiting longer would have shown the write; or it follows on
-    /// the end of data or an error; or another thread has to end first, which then owes that.
+    /// the end of data; or another thread has to end first, which then owes that.
     Late,
     /// What the owing thread waits for comes, and then it writes.
     Next,
@@ -70,7 +74,14 @@ pub(crate) fn run_copies(
     for seen in seen.iter().filter(|seen| !seen.other.polls) {
         let end = deadline.min(Instant::now() + OF_THREAD);
         // A thread that can't be copied proves nothing.
-        let _ = run_thread(process, source, seen, end, judge, &mut proofs);
+        let _ = run_thread(
+            process,
+            source,
+            (seen.other, &seen.state),
+            end,
+            judge,
+            &mut proofs,
+        );
         if is_settled(&proofs, 0) {
             deadline = deadline.min(Instant::now() + AFTER_PROOF);
         }
@@ -81,16 +92,20 @@ pub(crate) fn run_copies(
     proofs
 }
 
-fn run_thread(
+/// Copies of one thread, one for each thing that may happen to it next.
+///
+/// # Errors
+/// When the system gives no process.
+pub(crate) fn run_thread(
     process: &Process,
     source: &dyn Source,
-    seen: &Seen,
+    (other, state): (&Other, &ThreadState),
     deadline: Instant,
     judge: &mut Judge,
     proofs: &mut Proofs,
 ) -> std::io::Result<()> {
     let pages = Pages::new(source);
-    let first = Replica::start(&pages, &seen.state)?;
+    let first = Replica::start(&pages, state)?;
     for how in suppositions(first)? {
         // The waiting thread holds a lock again and again. If it did when the memory was read, the
         // copy never gets the lock. In the memory of another moment the lock may be free.
@@ -100,7 +115,8 @@ fn run_thread(
             }
             let pages = Pages::new(source);
             let end = deadline.min(Instant::now() + OF_COPY);
-            let is_over = run_copy(process, &pages, seen, how, end, judge, proofs)?;
+            let copy = Replica::start(&pages, state)?;
+            let is_over = run_copy(process, (copy, other), how, end, judge, proofs)?;
             if !is_over || process.is_dead {
                 break;
             }
@@ -112,14 +128,12 @@ fn run_thread(
 /// Whether the copy went on to the end of its time.
 fn run_copy(
     process: &Process,
-    pages: &Pages,
-    seen: &Seen,
+    (mut copy, other): (Replica, &Other),
     how: Supposition,
     deadline: Instant,
     judge: &mut Judge,
     proofs: &mut Proofs,
 ) -> std::io::Result<bool> {
-    let mut copy = Replica::start(pages, &seen.state)?;
     let (mut words, mut numbers) = (Vec::new(), Vec::new());
     for (number, target) in judge.targets.iter().enumerate() {
         if is_settled(proofs, number) {
@@ -143,7 +157,7 @@ fn run_copy(
             return Ok(ran == Ran::TimeOver);
         };
         let number = numbers[word];
-        let strength = strength(process, judge, copy.supposed(), how);
+        let strength = strength(process, judge.waiting, copy.supposed(), how);
         let is_known = proofs.get(&number).is_some_and(|known| known.0 >= strength);
         if is_known || judge.ends(number, value) != Ends::Yes {
             continue;
@@ -155,8 +169,8 @@ fn run_copy(
         }
         let owed = Owed {
             pid: process.pid,
-            tid: seen.other.tid,
-            name: seen.other.name.clone(),
+            tid: other.tid,
+            name: other.name.clone(),
             code: Some(writer::in_copy(process, &mut copy, pc)),
             value: Some(value),
             known: Known::Proved,
@@ -170,16 +184,24 @@ fn run_copy(
     Ok(false)
 }
 
-/// `supposed`: what was answered before the thread wrote.
-fn strength(process: &Process, judge: &Judge, supposed: &[Supposed], how: Supposition) -> Strength {
+/// `waiting`: the own id of the thread that waits; `supposed`: what was answered before the other
+/// wrote.
+pub(crate) fn strength(
+    process: &Process,
+    waiting: u32,
+    supposed: &[Supposed],
+    how: Supposition,
+) -> Strength {
     let waits_for_end = |id: u32| {
         let mut calls = supposed.iter();
         calls.any(|call| is_join(call.number, &call.arguments, id))
     };
     let mut threads = process.names.input().threads.iter();
     let is_normal = matches!(how, Supposition::Line | Supposition::Number);
-    if waits_for_end(judge.waiting) {
+    if waits_for_end(waiting) {
         Strength::Circular
+    } else if how == Supposition::Failure && !supposed.is_empty() {
+        Strength::Failing
     } else if supposed.is_empty()
         || !is_normal
         || threads.any(|thread| waits_for_end(thread.own_id))
@@ -197,7 +219,10 @@ pub(crate) fn is_join(number: u32, arguments: &[u64; 6], id: u32) -> bool {
 }
 
 /// What may happen to the thread next; the likeliest comes first.
-fn suppositions(mut copy: Replica) -> std::io::Result<Vec<Supposition>> {
+///
+/// # Errors
+/// When the copy's process is gone.
+pub(crate) fn suppositions(mut copy: Replica) -> std::io::Result<Vec<Supposition>> {
     use Supposition::{End, Failure, Line, Nothing, Number};
     if !copy.is_before_call()? {
         // It computes: calls that follow may still have to be answered.

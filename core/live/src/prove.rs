@@ -35,7 +35,7 @@ const TRIED: (usize, usize) = (4, 4);
 /// The same in a virtual machine's loop, where the code says less.
 const TRIED_OF_MACHINE: (usize, usize) = (12, 0);
 /// How long each may take: the thread to stop, its copy to show its loop, and each try.
-const STOPS: Duration = Duration::from_millis(200);
+pub(crate) const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
 const TRIES: Duration = Duration::from_millis(400);
 /// So many times as long where a loop's rounds are long.

@@ -62,7 +62,7 @@ pub use pages::Pages;
 pub use replica::{Event, Replica};
 pub use rounds::Rounds;
 pub use source::{Source, ThreadState, PAGE};
-pub use supposition::{Supposed, Supposition};
+pub use supposition::{MadeCall, Supposed, Supposition};
 pub use touched::{count_pages_anew, MOST_TOUCHED_MIB};
 pub use unready::Unready;
 pub use window::{go_round, Round};

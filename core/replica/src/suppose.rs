@@ -15,10 +15,12 @@ use rustc_hash::FxHashSet;
 
 use crate::answer::{Answer, Halt};
 use crate::replica::Replica;
-use crate::supposition::{Supposed, Supposing, Supposition};
+use crate::supposition::{MadeCall, Supposed, Supposing, Supposition};
 
 /// Most answers that are supposed in one copy.
 const MOST: usize = 16;
+/// Most calls that are remembered.
+const MOST_MADE: usize = 1024;
 /// More than so many bytes are no message of a fixed size.
 const LARGEST_MESSAGE: usize = 64;
 /// The descriptor that accept is said to return; the process does not have it.
@@ -41,6 +43,7 @@ impl Replica<'_> {
         self.supposing = Some(Supposing {
             how,
             answered: Vec::new(),
+            made: Vec::new(),
             ready: FxHashSet::default(),
             first,
             handed: 0,
@@ -93,8 +96,20 @@ impl Replica<'_> {
         self.supposing.as_ref().map_or(&[], |s| &s.answered)
     }
 
+    /// The first calls that it made since then, answered or not.
+    pub fn made(&self) -> &[MadeCall] {
+        self.supposing.as_ref().map_or(&[], |s| &s.made)
+    }
+
     /// By supposition where there is one and the rules know no answer, else by the rules.
     pub(crate) fn answer_or_suppose(&mut self, number: u32, a: &[u64; 6]) -> Result<Answer> {
+        if let Some(supposing) = self.supposing.as_mut().filter(|s| s.made.len() < MOST_MADE) {
+            supposing.made.push(MadeCall {
+                number,
+                arguments: *a,
+                supposed: supposing.answered.len(),
+            });
+        }
         let Some(supposing) = &mut self.supposing else {
             let answer = self.answer(number, a)?;
             return match (self.given_back.is_some(), &answer) {
@@ -122,10 +137,63 @@ impl Replica<'_> {
             Answer::Result(AGAIN) => ready,
             _ => false,
         };
-        match unknown && goes_on {
-            true => Ok(self.make_up(number, a)?.unwrap_or(answer)),
-            false => Ok(answer),
+        if !unknown || !goes_on {
+            return Ok(answer);
         }
+        if let Some(made) = self.make_up(number, a)? {
+            return Ok(made);
+        }
+        Ok(self.let_succeed(number, a)?.map_or(answer, Answer::Result))
+    }
+
+    /// What a call answers that only changes the world, or asks for something new: it succeeds. One
+    /// that asks for a place in a file is told that there is none: the thread waits at a channel.
+    fn let_succeed(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<i64>> {
+        Ok(match i64::from(number) {
+            libc::SYS_sendmsg => {
+                let Some([_, _, vectors, count]) = self.words::<4>(a[1])? else {
+                    return Ok(None);
+                };
+                let mut all = 0;
+                for entry in 0..(count as u64).min(16) {
+                    let at = (vectors as u64).wrapping_add(entry * 16);
+                    all += self.words::<2>(at)?.map_or(0, |[_, length]| length);
+                }
+                Some(all)
+            }
+            libc::SYS_sendmmsg => Some(a[2] as u32 as i64),
+            libc::SYS_sendfile => Some(a[3].min(i32::MAX as u64) as i64),
+            libc::SYS_lseek => Some(-i64::from(libc::ESPIPE)),
+            libc::SYS_socket
+            | libc::SYS_eventfd2
+            | libc::SYS_epoll_create1
+            | libc::SYS_timerfd_create
+            | libc::SYS_dup
+            | libc::SYS_memfd_create => Some(NEW_DESCRIPTOR),
+            libc::SYS_fcntl => match a[1] as i32 {
+                libc::F_GETFL => Some(i64::from(libc::O_RDWR)),
+                libc::F_SETFL | libc::F_SETFD | libc::F_GETFD => Some(0),
+                _ => None,
+            },
+            libc::SYS_unlink
+            | libc::SYS_unlinkat
+            | libc::SYS_rename
+            | libc::SYS_renameat2
+            | libc::SYS_rmdir
+            | libc::SYS_ftruncate
+            | libc::SYS_fchmod
+            | libc::SYS_kill
+            | libc::SYS_tgkill
+            | libc::SYS_timerfd_settime
+            | libc::SYS_timer_settime
+            | libc::SYS_setitimer
+            | libc::SYS_prctl
+            | libc::SYS_madvise
+            | libc::SYS_fadvise64
+            | libc::SYS_sched_setaffinity
+            | libc::SYS_flock => Some(0),
+            _ => None,
+        })
     }
 
     fn make_up(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<Answer>> {

@@ -31,9 +31,22 @@ pub struct Supposed {
     pub result: i64,
 }
 
+/// A call that a copy made while answers were supposed; none reached the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeCall {
+    /// As x86-64 Linux counts them.
+    pub number: u32,
+    /// All six argument registers, used or not.
+    pub arguments: [u64; 6],
+    /// How many answers had been supposed before.
+    pub supposed: usize,
+}
+
 pub(crate) struct Supposing {
     pub how: Supposition,
     pub answered: Vec<Supposed>,
+    /// The first calls.
+    pub made: Vec<MadeCall>,
     /// Descriptors that were said to be ready, and were not read since.
     pub ready: FxHashSet<i32>,
     /// The thread stands before the call that it waits in.

@@ -48,6 +48,9 @@ const WAITERS: u64 = 0x8000_0000;
 const CONTENDED: u64 = 2;
 /// Linux gives a thread no larger id (PID_MAX_LIMIT).
 const LARGEST_ID: u64 = 1 << 22;
+/// Bits of a mutex's kind; those of robust and priority-inheriting ones, whose word holds an id.
+const KINDS: u64 = 0x3ff;
+const HOLD_IDS: u64 = 0x30;
 /// Offset of `__owner` in pthread_mutex_t.
 const OWNER: u64 = 8;
 
@@ -96,10 +99,17 @@ fn held(
     threads: &BTreeMap<u32, u32>,
 ) -> Option<Held> {
     let word = |distance: i64| memory.number(address.checked_add_signed(distance)?, 4);
+    // pthread_mutex_t: lock, count, owner, users, kind. Words of other things have the bit as well.
+    let kind = || {
+        let is_used = word(12).is_some_and(|users| (1..1 << 20).contains(&users));
+        word(16).filter(|kind| is_used && kind & !KINDS == 0)
+    };
     if value & WAITERS != 0 && value & OWNER_DIED == 0 && value == expected {
-        return Some(Held {
-            id: (value & TID_MASK) as u32,
-            is_robust: true,
+        let id = value & TID_MASK;
+        let is_robust = (1..=LARGEST_ID).contains(&id) && kind()? & HOLD_IDS != 0;
+        return is_robust.then_some(Held {
+            id: id as u32,
+            is_robust,
         });
     }
     let plain = |id: u32| Held {
@@ -107,11 +117,7 @@ fn held(
         is_robust: false,
     };
     if value == CONTENDED && expected == CONTENDED {
-        // pthread_mutex_t: lock, count, owner, users, kind.
-        const KINDS: u64 = 0x3ff;
-        let is_mutex = word(16).is_some_and(|kind| kind & !KINDS == 0)
-            && word(12).is_some_and(|users| (1..1 << 20).contains(&users));
-        let may_be = |id: &u64| is_mutex && (1..=LARGEST_ID).contains(id);
+        let may_be = |id: &u64| kind().is_some() && (1..=LARGEST_ID).contains(id);
         if let Some(id) = word(8).filter(may_be) {
             return Some(plain(id as u32));
         }

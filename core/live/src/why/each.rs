@@ -83,6 +83,7 @@ pub fn why_each(
             deadline,
             hear: &|_| {},
             looks: false,
+            core: None,
         };
         let spun = SpinReport::of_live(pid);
         let report = follow(spun, &mut processes, None, asked, terms);

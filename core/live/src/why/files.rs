@@ -236,7 +236,7 @@ fn anonymous(processes: &mut Processes, place: &Place, kind: &str) -> Vec<Obstac
         Some(line.trim())
     };
     match kind {
-        "eventfd" => by_own_threads(processes, place, "an eventfd"),
+        "eventfd" => by_own_threads(processes, place, "an eventfd", vec![place.fd]),
         "timerfd" => {
             let left = field("it_value:").and_then(timer);
             let end = match left {
@@ -297,7 +297,12 @@ fn timer(text: &str) -> Option<(u64, u32)> {
 }
 
 /// A descriptor by which the process's own threads wake each other.
-fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<Obstacle> {
+fn by_own_threads(
+    processes: &mut Processes,
+    place: &Place,
+    what: &str,
+    on: Vec<i32>,
+) -> Vec<Obstacle> {
     let tids = processes
         .get(place.pid)
         .map_or_else(Vec::new, Process::tids);
@@ -306,7 +311,7 @@ fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<O
         place.pid
     );
     let others = tids.into_iter().filter(|tid| *tid != place.tid);
-    let debtors = Debtor::any_of(place.pid, others.collect(), reason);
+    let debtors = Debtor::any_of(place.pid, others.collect(), reason).map(|one| one.on(on));
     let end = End::unknown(format!(
         "no other thread of process {} is left that could write to it",
         place.pid
@@ -351,7 +356,8 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         .filter(|o| o.pid == place.pid && (o.fd != place.fd || !(o.reads && o.writes)))
         .collect();
     if others.is_empty() {
-        return alone(processes, place, &what, does, own.first().map(|o| o.fd));
+        let own: Vec<i32> = own.iter().map(|o| o.fd).collect();
+        return alone(processes, place, &what, (does, reads), own);
     }
     let mut debtors: Vec<Debtor> = Vec::new();
     for owner in others.iter().take(MOST_HOLDERS) {
@@ -360,8 +366,9 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
             "process {} ({}) holds the end that {does} it, fd {}",
             owner.pid, owner.name, owner.fd
         );
+        let on = others.iter().filter(|one| one.pid == owner.pid);
         if !debtors.iter().any(|debtor| debtor.who == who) {
-            debtors.push(Debtor::seen(who, reason));
+            debtors.push(Debtor::seen(who, reason).on(on.map(|one| one.fd).collect()));
         }
     }
     let owed = place.owed(&what, debtors).into_iter();
@@ -383,15 +390,21 @@ fn alone(
     processes: &mut Processes,
     place: &Place,
     what: &str,
-    does: &str,
-    own: Option<i32>,
+    (does, reads): (&str, bool),
+    own: Vec<i32>,
 ) -> Vec<Obstacle> {
     let threads = processes
         .get(place.pid)
         .map_or(0, |process| process.tids().len());
-    if own.is_some() && threads > 1 {
-        return by_own_threads(processes, place, what);
+    if !own.is_empty() && threads > 1 {
+        let owed = by_own_threads(processes, place, what, own).into_iter();
+        let owed = owed.map(|one| Obstacle {
+            for_room: !reads,
+            ..one
+        });
+        return owed.collect();
     }
+    let own = own.first().copied();
     let pid = place.pid;
     if processes.owners.partial {
         let end = End::unknown("not every process could be looked at for the other end");

@@ -145,6 +145,7 @@ pub fn in_source(pid: u32, asked: &Asked) -> Obstacle {
         known: Known::ByCode,
         reason: of.reason.clone(),
         code: None,
+        on: Vec::new(),
     };
     let mut debtors: Vec<Debtor> = asked.owed.iter().map(debtor).collect();
     doubt(&mut debtors);
@@ -300,7 +301,8 @@ fn doubt(debtors: &mut [Debtor]) {
     }
 }
 
-fn debtor(owed: &Owed) -> Debtor {
+/// A thread that owes what is polled, or slept at.
+pub fn debtor(owed: &Owed) -> Debtor {
     let value = owed
         .value
         .map_or(String::new(), |value| format!(" {value:#x}"));
@@ -317,6 +319,7 @@ fn debtor(owed: &Owed) -> Debtor {
         known,
         reason: format!("{how}{value} there{after}"),
         code: owed.code.clone(),
+        on: Vec::new(),
     }
 }
 

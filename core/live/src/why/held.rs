@@ -8,8 +8,10 @@ use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
 use super::semaphore;
+use crate::effects::Effect;
 use crate::futex::{describe, Futex};
 use flagfinder_code::{Code, Maps};
+use flagfinder_linux::futex;
 use flagfinder_waits::futex::Held;
 use flagfinder_waits::proc::Call;
 
@@ -238,7 +240,14 @@ fn word(
         true => Vec::new(),
         false => sharers(process.pid, inside, call.args[0]),
     };
-    others(process, tid, sharers, waits_for)
+    let store = sharers.is_empty().then(|| Effect::Store {
+        address: call.args[0],
+        expected: futex::expected(&call.args) as u32,
+    });
+    Obstacle {
+        store,
+        ..others(process, tid, sharers, waits_for)
+    }
 }
 
 /// By elimination: any other thread of the process, or one of a process that shares the word.

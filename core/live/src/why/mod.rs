@@ -175,6 +175,7 @@ pub fn why(
         deadline,
         hear: &hear_links,
         looks: true,
+        core: None,
     };
     let mut report = follow(spun, &mut processes, options.thread, &options.asked, terms);
     finish(&mut report, &mut processes);
@@ -232,6 +233,7 @@ pub fn why_of_core(
         deadline: &options.deadline,
         hear: &|_| {},
         looks: false,
+        core: Some(core),
     };
     let mut report = follow(spun, &mut Processes::of_core(core), thread, &[], terms);
     report.next = story::next_of_core(path, &report.program);

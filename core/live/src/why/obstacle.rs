@@ -6,6 +6,7 @@ use std::rc::Rc;
 use flagfinder_code::Code;
 
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
+use crate::effects::Effect;
 
 /// How much the end of a chain explains; of several ends the greatest wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +90,8 @@ pub struct Debtor {
     pub known: Known,
     pub reason: String,
     pub code: Option<Code>,
+    /// Descriptors of its process, on one of which it is to make a call.
+    pub on: Vec<i32>,
 }
 
 impl Debtor {
@@ -98,6 +101,7 @@ impl Debtor {
             known: Known::Seen,
             reason: reason.into(),
             code: None,
+            on: Vec::new(),
         }
     }
     pub fn assumed(who: Who, reason: impl Into<String>) -> Debtor {
@@ -105,6 +109,11 @@ impl Debtor {
             known: Known::Assumed,
             ..Debtor::seen(who, reason)
         }
+    }
+    /// It is to make a call on one of these descriptors.
+    #[must_use]
+    pub fn on(self, on: Vec<i32>) -> Debtor {
+        Debtor { on, ..self }
     }
     /// Any of these threads of a process, as far as there are any.
     pub fn any_of(pid: u32, tids: Vec<u32>, reason: impl Into<String>) -> Option<Debtor> {
@@ -148,6 +157,8 @@ pub struct Obstacle {
     pub is_request: bool,
     /// The channel is full: whoever has its other end is to read.
     pub for_room: bool,
+    /// The thread sleeps at a futex's word that only threads of its process can change.
+    pub store: Option<Effect>,
 }
 
 impl Obstacle {
@@ -168,6 +179,7 @@ impl Obstacle {
             side: None,
             is_request: false,
             for_room: false,
+            store: None,
         }
     }
 

@@ -147,8 +147,12 @@ fn holders(
             "process {} ({}) {did}holds the other end, fd {}",
             owner.pid, owner.name, owner.fd
         );
+        // Whoever has not accepted the connection is to do that first.
+        let on = owners
+            .iter()
+            .filter(|one| one.pid == owner.pid && did.is_empty());
         if !debtors.iter().any(|debtor| debtor.who == who) {
-            debtors.push(Debtor::seen(who, reason));
+            debtors.push(Debtor::seen(who, reason).on(on.map(|one| one.fd).collect()));
         }
     }
     let for_room = traits::sends(syscalls::number(place.call).unwrap_or(u32::MAX));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! What the parts of one question share.
 
+use flagfinder_replica::CoreFile;
+
 use super::report::Link;
 use crate::deadline::Deadline;
 
@@ -12,4 +14,6 @@ pub struct Terms<'a> {
     pub hear: &'a dyn Fn(Vec<Link>),
     /// Of threads that poll on the way, `spin` is asked what they do.
     pub looks: bool,
+    /// `None`: the processes live.
+    pub core: Option<&'a CoreFile>,
 }

@@ -4,7 +4,7 @@
 //! Where any of several may end a wait, each is followed. The end that explains most wins; it is a
 //! circle only if all lead back. Where two ends explain as much, neither is blamed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flagfinder_linux::clock::Effort;
 use flagfinder_linux::proc::link;
@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::asked::Asked;
 use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
+use super::flags;
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::place::{is_on, is_passing};
@@ -21,7 +22,9 @@ use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::served::from_client;
 use super::terms::Terms;
 use super::way::{Chosen, Outcome, Way};
+use crate::effects::{ahead, Ahead, Asking, Effect};
 use crate::helpers::what_it_does;
+use crate::owed_proof::Strength;
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 
@@ -35,6 +38,8 @@ const MOST_THREADS: usize = 24;
 /// Most threads that are stepped on the way, and how long each.
 const MOST_STEPPED: usize = 2;
 const BUDGET: Duration = Duration::from_millis(300);
+/// Time for all copies of threads that may end the sleep of another.
+const COPIES: Duration = Duration::from_millis(1500);
 
 pub struct Walk<'a> {
     pub processes: &'a mut Processes,
@@ -44,6 +49,8 @@ pub struct Walk<'a> {
     asked: FxHashMap<u32, Asked>,
     /// Threads on the way that may still be looked at by `spin`.
     to_step: usize,
+    /// Time that is left for copies of threads that may end the sleep of another.
+    to_copy: Duration,
     examined: FxHashMap<u32, Examined>,
     looks: usize,
     effort: Effort,
@@ -75,6 +82,7 @@ impl<'a> Walk<'a> {
             spun,
             asked,
             to_step: if terms.looks { MOST_STEPPED } else { 0 },
+            to_copy: COPIES,
             examined: FxHashMap::default(),
             looks: 0,
             effort: Effort::begin(),
@@ -108,9 +116,92 @@ impl<'a> Walk<'a> {
             return known.clone();
         }
         self.step(pid, tid);
-        let found = self.examine((pid, tid), begins);
+        let mut found = self.examine((pid, tid), begins);
+        if let State::Waits(obstacles) = &mut found.state {
+            let is_lone = obstacles.len() == 1;
+            for obstacle in obstacles {
+                self.ask_who_ends((pid, tid), obstacle, is_lone);
+            }
+        }
         self.examined.insert(tid, found.clone());
         (self.terms.hear)(self.known_links());
+        found
+    }
+
+    /// Threads of which a copy ends the wait owe it, in place of all that are left. `is_lone`: the
+    /// thread waits for nothing else.
+    fn ask_who_ends(&mut self, waiting: Place, obstacle: &mut Obstacle, is_lone: bool) {
+        if let Some(store) = obstacle.store.clone().filter(|_| obstacle.by_elimination) {
+            if let Some(ahead) = self.ahead(waiting.0, waiting, &store) {
+                let owed = owing(&ahead, "");
+                if !owed.is_empty() {
+                    obstacle.debtors = owed;
+                    obstacle.by_elimination = false;
+                }
+            }
+            return;
+        }
+        let mut debtors = Vec::new();
+        for debtor in std::mem::take(&mut obstacle.debtors) {
+            let reads = obstacle.for_room;
+            let ahead = self.of_several(&debtor, waiting, is_lone).and_then(|pid| {
+                let descriptors = debtor.on.clone();
+                let ahead = self.ahead(pid, waiting, &Effect::Call { descriptors, reads })?;
+                Some((pid, ahead))
+            });
+            match ahead {
+                Some((_, ahead)) if !ahead.owed.is_empty() => {
+                    obstacle.by_elimination = false;
+                    debtors.extend(owing(&ahead, &debtor.reason));
+                }
+                // All that could do it were asked.
+                Some((pid, ahead)) if pid == waiting.0 && ahead.is_complete => {
+                    obstacle.by_elimination = false;
+                    obstacle.known = Known::Proved;
+                    obstacle.otherwise = by_nobody(pid, &debtor.on, reads);
+                }
+                _ => debtors.push(debtor),
+            }
+        }
+        obstacle.debtors = debtors;
+    }
+
+    /// The process of which any of several threads may be to use a descriptor, none of which does.
+    fn of_several(&mut self, debtor: &Debtor, waiting: Place, is_lone: bool) -> Option<u32> {
+        let (pid, file) = match &debtor.who {
+            Who::AnyOf(pid, _) => (*pid, None),
+            Who::Process(pid, file) => (*pid, file.as_deref()),
+            Who::Thread(..) => return None,
+        };
+        let tids = self.processes.get(pid)?.tids();
+        if debtor.on.is_empty() || tids.len() < 2 || (pid == waiting.0 && !is_lone) {
+            return None;
+        }
+        let mut tids = tids.into_iter().take(MOST_THREADS);
+        let is_used =
+            file.is_some_and(|file| tids.any(|tid| is_on(self.processes, pid, tid, file)));
+        (!is_used).then_some(pid)
+    }
+
+    /// What copies of the threads of a process do, which may end the wait of this one.
+    fn ahead(&mut self, pid: u32, waiting: Place, effect: &Effect) -> Option<Ahead> {
+        let time = self.terms.deadline.at_most(self.to_copy);
+        let process = self.processes.get(pid).filter(|_| !time.is_zero())?;
+        let inside = process.inside.as_ref()?;
+        let own_id = process.own_ids.iter().find(|(_, tid)| **tid == waiting.1);
+        let own_id = own_id.map_or(waiting.1, |(own, _)| *own);
+        let asked = Asking {
+            pid,
+            names: &inside.names,
+            activities: &process.activities,
+            core: self.terms.core,
+            waiting: (pid == waiting.0).then_some((waiting.1, own_id)),
+        };
+        let (begin, before) = (Instant::now(), Effort::begin());
+        let found = ahead(&asked, effect, time);
+        self.to_copy = self.to_copy.saturating_sub(begin.elapsed());
+        // This time does not count for the chain.
+        self.effort.leave_out(before);
         found
     }
 
@@ -487,6 +578,34 @@ impl<'a> Walk<'a> {
             _ => None,
         }
     }
+}
+
+/// The threads of which a copy ended the wait. `holds`: what is seen of their process.
+fn owing(ahead: &Ahead, holds: &str) -> Vec<Debtor> {
+    let owed = ahead.owed.iter().map(|owed| {
+        let mut debtor = flags::debtor(owed);
+        if !holds.is_empty() {
+            let after = owed.after.as_deref().unwrap_or_default();
+            debtor.reason = format!("{holds}; a copy of this thread uses it, after {after}");
+        }
+        if ahead.strength == Strength::Failing {
+            debtor.known = Known::Assumed;
+        }
+        debtor
+    });
+    owed.collect()
+}
+
+/// A process has both ends of a channel, and copies of all its other threads go on without using
+/// it.
+fn by_nobody(pid: u32, on: &[i32], reads: bool) -> End {
+    let does = if reads { "reads there" } else { "writes there" };
+    let fd = on.first().copied().unwrap_or_default();
+    let what = format!(
+        "process {pid} itself holds the other end, fd {fd}, and none of its other threads comes to \
+         a call that {does}: copies of all of them went on without"
+    );
+    End::idle(RootKind::Input, what)
 }
 
 /// Is it a thread of this process that owes?

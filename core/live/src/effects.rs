@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT
+//! Which threads would end another's wait, if they went on.
+//!
+//! In: what would end the wait ([`Effect`]), and the threads that may do it. Out: those of which a
+//! copy, run on from where the thread stands, did it: once what it waits for came, or else at a
+//! failure or an end of data. So the owner of a condition, a semaphore, a future or a channel is
+//! known without a word about the runtime. Threads that wait at one place in one way are asked
+//! once. Blind spots: copies halt at calls that have no answer, and at locks that other threads
+//! hold; other processes that share a word are not asked; descriptors that a copy opens.
+
+use std::cell::{Cell, RefCell};
+use std::io::Result;
+use std::time::{Duration, Instant};
+
+use flagfinder_code::{AddressSpace, Names};
+use flagfinder_linux::proc::is_over;
+use flagfinder_linux::{futex, traits};
+use flagfinder_replica::{
+    keep, CoreFile, Halt, Live, MadeCall, Moment, Pages, Ran, Replica, Source, ThreadState, Wanted,
+};
+use rustc_hash::FxHashMap;
+
+use crate::candidate::{Known, Owed};
+use crate::judge::Judge;
+use crate::memory::Memory;
+use crate::others::{Other, Others, Process};
+use crate::owed_look::Target;
+use crate::owed_proof::{run_thread, strength, suppositions, Proofs, Strength, OF_COPY};
+use crate::owed_text::{after, Before};
+use crate::prove::{learn, STOPS};
+use crate::sample::Activity;
+
+/// Time for the copies of one thread.
+const OF_THREAD: Duration = Duration::from_millis(400);
+/// Most places at which threads wait that are asked.
+const PLACES: usize = 32;
+/// Bytes of a futex's word.
+const WORD: usize = 4;
+
+/// What would end a wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Effect {
+    /// The futex's word gets another value than the one that is slept on.
+    Store { address: u64, expected: u32 },
+    /// A call on one of these descriptors: one that reads, and makes room, or one that writes, or
+    /// closes it.
+    Call { descriptors: Vec<i32>, reads: bool },
+}
+
+/// The process whose threads may do it, as it was seen, and who waits.
+pub(crate) struct Asking<'a> {
+    pub pid: u32,
+    pub names: &'a Names,
+    pub activities: &'a [Activity],
+    /// `None`: it lives.
+    pub core: Option<&'a CoreFile>,
+    /// The thread that waits, where it is one of them, and its id as the process itself sees it.
+    pub waiting: Option<(u32, u32)>,
+}
+
+/// What the copies did.
+#[derive(Clone, Debug)]
+pub(crate) struct Ahead {
+    /// The threads that would do it, each by the surest of its copies. Those that only do so at a
+    /// failure, at an end, or by themselves count where there is no other.
+    pub owed: Vec<Owed>,
+    pub strength: Strength,
+    /// Each other thread was asked, and a copy of it went on until it blocked or ended, or for the
+    /// whole of its time.
+    pub is_complete: bool,
+}
+
+/// `None`: nothing can be copied there.
+pub(crate) fn ahead(asked: &Asking, effect: &Effect, time: Duration) -> Option<Ahead> {
+    if let Some(core) = asked.core {
+        let capture = |tid| Ok(core.thread(tid).map_err(|e| e.to_string())?.state.clone());
+        return Some(ask(asked, core, core, (&capture, &|_| {}), effect, time));
+    }
+    let (pid, names) = (asked.pid, asked.names);
+    let (activities, waiting) = (asked.activities, asked.waiting);
+    // ptrace belongs to the thread that started the copy, which also changes its own affinity.
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let live = Live::open(pid).ok()?;
+            let memory = Memory::open(pid).ok()?;
+            let known = RefCell::new(Wanted::default());
+            let capture = |tid| {
+                let known = known.borrow();
+                let captured = live.capture_with(tid, STOPS, Moment::Now, &known);
+                captured.map(|one| one.state).map_err(|e| e.to_string())
+            };
+            let learn = |pages: &Pages| learn(&mut known.borrow_mut(), pages);
+            let asked = Asking {
+                pid,
+                names,
+                activities,
+                core: None,
+                waiting,
+            };
+            let how: (Capture, Learn) = (&capture, &learn);
+            Some(ask(&asked, &live, &memory, how, effect, time))
+        });
+        asking.join().ok().flatten()
+    })
+}
+
+type Capture<'a> = &'a dyn Fn(u32) -> std::result::Result<ThreadState, String>;
+type Learn<'a> = &'a dyn Fn(&Pages);
+
+fn ask(
+    asked: &Asking,
+    source: &dyn Source,
+    memory: &dyn AddressSpace,
+    (capture, learn): (Capture, Learn),
+    effect: &Effect,
+    time: Duration,
+) -> Ahead {
+    let _keeping = keep();
+    let process = Process {
+        pid: asked.pid,
+        names: asked.names,
+        memory,
+        others: &Others::default(),
+        capture,
+        learn,
+        is_dead: asked.core.is_some(),
+        time,
+    };
+    let waiting = asked.waiting.map_or(0, |(_, own)| own);
+    let deadline = Instant::now() + time;
+    let mut found: Vec<(Strength, Owed)> = Vec::new();
+    let places = places(asked, effect);
+    let mut is_complete = places.len() <= PLACES;
+    for alike in places.into_iter().take(PLACES) {
+        let end = deadline.min(Instant::now() + OF_THREAD);
+        let state = match capture(alike[0].tid) {
+            Ok(state) if Instant::now() < end => state,
+            _ => {
+                is_complete = false;
+                continue;
+            }
+        };
+        let first = (&other(alike[0]), &state);
+        let done = match effect {
+            Effect::Store { address, expected } => {
+                let targets = [target(*address, *expected)];
+                let mut judge = Judge {
+                    waiting,
+                    targets: &targets,
+                    experiment: None,
+                    known: FxHashMap::default(),
+                };
+                let mut proofs = Proofs::default();
+                let ran = run_thread(&process, source, first, end, &mut judge, &mut proofs);
+                is_complete &= ran.is_ok();
+                proofs.remove(&0)
+            }
+            Effect::Call { descriptors, reads } => {
+                let is_it = |made: &MadeCall| is_on(made, descriptors, *reads);
+                let went_on = Cell::new(false);
+                let done = calls(&process, source, first, (waiting, end), &is_it, &went_on);
+                is_complete &= went_on.get();
+                done.ok().flatten()
+            }
+        };
+        let Some((strength, owed)) = done else {
+            continue;
+        };
+        found.extend(alike.iter().map(|one| {
+            let of_one = Owed {
+                tid: one.tid,
+                name: one.name.clone(),
+                ..owed.clone()
+            };
+            (strength, of_one)
+        }));
+    }
+    let (strength, owed) = surest(found);
+    Ahead {
+        owed,
+        strength,
+        is_complete,
+    }
+}
+
+/// Only the surest count; a thread that waits for the end of the one that waits is none of them.
+fn surest(found: Vec<(Strength, Owed)>) -> (Strength, Vec<Owed>) {
+    let best = found.iter().map(|(strength, _)| *strength).max();
+    let best = best.unwrap_or(Strength::Circular);
+    let surest = found.into_iter();
+    let surest = surest.filter(|(one, _)| *one == best && *one > Strength::Circular);
+    (best, surest.map(|(_, owed)| owed).collect())
+}
+
+/// The surest copy of a thread that makes such a call. `went_on`: one came to a point at which it
+/// blocks or ends, or used all of its time.
+fn calls(
+    process: &Process,
+    source: &dyn Source,
+    (other, state): (&Other, &ThreadState),
+    (waiting, deadline): (u32, Instant),
+    is_it: &dyn Fn(&MadeCall) -> bool,
+    went_on: &Cell<bool>,
+) -> Result<Option<(Strength, Owed)>> {
+    let pages = Pages::new(source);
+    let mut best: Option<(Strength, Owed)> = None;
+    for how in suppositions(Replica::start(&pages, state)?)? {
+        if Instant::now() >= deadline {
+            break;
+        }
+        let pages = Pages::new(source);
+        let mut copy = Replica::start(&pages, state)?;
+        let before = Before::of(&mut copy)?;
+        copy.suppose(how)?;
+        let ran = copy.run(&mut [], deadline.min(Instant::now() + OF_COPY))?;
+        let is_whole = matches!(
+            ran,
+            Ran::TimeOver | Ran::Halt(Halt::Blocks { .. } | Halt::Exits)
+        );
+        went_on.set(went_on.get() || is_whole);
+        let Some(made) = copy.made().iter().find(|made| is_it(made)) else {
+            continue;
+        };
+        let supposed = &copy.supposed()[..made.supposed];
+        let strength = strength(process, waiting, supposed, how);
+        if best.as_ref().is_some_and(|(known, _)| *known >= strength) {
+            continue;
+        }
+        let after = after(&before, supposed, how, process.names);
+        let owed = Owed {
+            pid: process.pid,
+            tid: other.tid,
+            name: other.name.clone(),
+            code: None,
+            value: None,
+            known: Known::Proved,
+            after: Some(after),
+        };
+        best = Some((strength, owed));
+        if strength == Strength::Next {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+fn is_on(made: &MadeCall, descriptors: &[i32], reads: bool) -> bool {
+    let (number, arguments) = (i64::from(made.number), &made.arguments);
+    let on = match number {
+        libc::SYS_splice if !reads => arguments[2],
+        libc::SYS_sendfile if reads => arguments[1],
+        _ => arguments[0],
+    };
+    let does = match reads {
+        true => traits::receives(made.number) || number == libc::SYS_sendfile,
+        false => traits::sends(made.number) || number == libc::SYS_close,
+    };
+    does && descriptors.contains(&(on as i32))
+}
+
+fn target(address: u64, expected: u32) -> Target {
+    Target {
+        flag: 0,
+        address,
+        bytes: WORD,
+        now: Some(expected.into()),
+        exit: None,
+        asleep_on: Some(expected.into()),
+        field: None,
+        module: None,
+        is_global: false,
+        of_library: false,
+    }
+}
+
+fn other(activity: &Activity) -> Other {
+    Other {
+        tid: activity.tid,
+        name: activity.name.clone(),
+        waits: None,
+        polls: false,
+    }
+}
+
+/// The other threads, those together that wait at one place in one way; those that run come last.
+/// Whoever sleeps at the same word waits for the same.
+fn places<'a>(asked: &Asking<'a>, effect: &Effect) -> Vec<Vec<&'a Activity>> {
+    let sleeps_there = |one: &Activity| match effect {
+        Effect::Store { address, .. } => {
+            let call = one.call.filter(|call| futex::is_futex(call.number));
+            call.is_some_and(|call| call.args[0] == *address)
+        }
+        Effect::Call { .. } => false,
+    };
+    let others = asked.activities.iter().filter(|one| {
+        let is_waiting = asked.waiting.is_some_and(|(tid, _)| tid == one.tid);
+        !is_waiting && !is_over(one.state) && one.tracer == 0 && !sleeps_there(one)
+    });
+    let mut places: Vec<Vec<&Activity>> = Vec::new();
+    let mut known = FxHashMap::default();
+    for one in others {
+        let place = one.call.map(|call| (call.pc, call.number, call.args[0]));
+        match place.and_then(|place| known.get(&place).copied()) {
+            Some(at) => {
+                let alike: &mut Vec<&Activity> = &mut places[at];
+                alike.push(one);
+            }
+            None => {
+                if let Some(place) = place {
+                    known.insert(place, places.len());
+                }
+                places.push(vec![one]);
+            }
+        }
+    }
+    places.sort_by_key(|alike| alike[0].call.is_none());
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_code::NamesInput;
+    use flagfinder_waits::proc::Call;
+
+    use super::*;
+    use crate::candidate::tests::debtor;
+
+    fn activity(tid: u32, call: Option<(i64, u64)>) -> Activity {
+        Activity {
+            tid,
+            name: String::new(),
+            state: 'S',
+            cpu: 0.0,
+            wants: 0.0,
+            sleeps: 0,
+            tracer: 0,
+            call: call.map(|(number, first)| Call {
+                number: number as u32,
+                args: [first, 0, 0, 0, 0, 0],
+                sp: 0,
+                pc: 0x1000,
+            }),
+            sleeps_in: String::new(),
+        }
+    }
+
+    #[test]
+    fn threads_that_wait_alike_are_asked_once_and_none_at_the_same_word() {
+        let activities = [
+            activity(1, Some((libc::SYS_futex, 0x5000))),
+            activity(2, None),
+            activity(3, Some((libc::SYS_futex, 0x5000))),
+            activity(4, Some((libc::SYS_read, 7))),
+            activity(5, Some((libc::SYS_futex, 0x6000))),
+            activity(6, Some((libc::SYS_read, 7))),
+            Activity {
+                state: 'Z',
+                ..activity(7, None)
+            },
+        ];
+        let names = Names::new(NamesInput::default());
+        let asked = Asking {
+            pid: 1,
+            names: &names,
+            activities: &activities,
+            core: None,
+            waiting: Some((1, 1)),
+        };
+        let told = |effect| -> Vec<Vec<u32>> {
+            let places = places(&asked, &effect).into_iter();
+            places
+                .map(|alike| alike.iter().map(|one| one.tid).collect())
+                .collect()
+        };
+        let store = Effect::Store {
+            address: 0x5000,
+            expected: 0,
+        };
+        assert_eq!(told(store), [vec![4, 6], vec![5], vec![2]]);
+        let call = Effect::Call {
+            descriptors: vec![4],
+            reads: false,
+        };
+        assert_eq!(told(call), [vec![3], vec![4, 6], vec![5], vec![2]]);
+    }
+
+    #[test]
+    fn a_thread_that_writes_by_itself_counts_only_where_no_other_does() {
+        let told = |found: &[(Strength, u32)]| -> Vec<u32> {
+            let owed = |(strength, tid): &(Strength, u32)| (*strength, debtor(*tid, Known::Proved));
+            let (_, surest) = surest(found.iter().map(owed).collect());
+            surest.iter().map(|one| one.tid).collect()
+        };
+        use Strength::{Circular, Late, Next};
+        assert_eq!(told(&[(Late, 2), (Next, 3), (Circular, 4)]), [3]);
+        assert_eq!(told(&[(Late, 2), (Circular, 4)]), [2]);
+        assert!(told(&[(Circular, 4)]).is_empty());
+        assert!(told(&[]).is_empty());
+    }
+
+    #[test]
+    fn what_is_written_ends_a_read_and_what_is_read_makes_room() {
+        let made = |number: i64, fd: u64| MadeCall {
+            number: number as u32,
+            arguments: [fd, 0, 0, 0, 0, 0],
+            supposed: 0,
+        };
+        let is_on = |number, reads| is_on(&made(number, 4), &[3, 4], reads);
+        assert!(is_on(libc::SYS_write, false) && is_on(libc::SYS_close, false));
+        assert!(!is_on(libc::SYS_read, false) && is_on(libc::SYS_read, true));
+        let elsewhere = super::is_on(&made(libc::SYS_write, 5), &[3, 4], false);
+        assert!(!elsewhere && !is_on(libc::SYS_getpid, false));
+    }
+}
