@@ -74,6 +74,10 @@ SCENARIOS = {
     "unread_terminal": 2,
     "output_of_a_daemon": 1,
     "signal_of_a_thread": 2,
+    "condition_of_a_reader": 2,
+    "semaphore_of_a_poller": 2,
+    "pair_of_a_reader": 2,
+    "pair_of_two": 2,
 }
 
 
@@ -91,6 +95,18 @@ def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path)
     assert len(report["links"]) >= SCENARIOS[name], report["links"]
     if truth.kind == "unknown":
         assert report["links"][-1]["owed_by"] is None
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "name", ["condition_of_a_reader", "semaphore_of_a_poller", "pair_of_a_reader"]
+)
+def test_a_copy_of_the_owner_ends_the_wait(name: str, program: Path, tmp_path: Path) -> None:
+    """Among bystanders it is proved which thread owes what no lock's word tells."""
+    with planted(program, name, tmp_path) as (process, truth):
+        report = why(process.pid)
+    first = report["links"][0]
+    assert (first["known"], first["owed_by"]["tid"]) == ("proved", truth.tid), report["story"]
 
 
 @pytest.mark.live

@@ -34,7 +34,11 @@ SCENARIOS = {
     "child_reads_fifo": ("unknown", 1),
     "shared_lock": ("unknown", 1),
     "asks_pipe": ("unknown", 0),
+    "condition_of_a_reader": ("unknown", 2),
+    "semaphore_of_a_poller": ("unknown", 2),
 }
+# Where the end is unknown, the chain comes to the thread that is to blame all the same.
+AT_THE_OWNER = ("starved_pool", "polled_flag", "condition_of_a_reader", "semaphore_of_a_poller")
 # What a core does not hold is said so.
 UNKNOWN = {
     "starved_pool": "what fd 3 is, and who holds its other end, is not in a core",
@@ -75,8 +79,7 @@ def test_what_a_core_tells_is_the_planted_cause(name: str, program: Path, tmp_pa
     kind, links = SCENARIOS[name]
     path, truth = core_of(program, name, tmp_path)
     report = why_core(path)
-    # Where the end is unknown, it is known all the same which thread the chain comes to.
-    is_own = kind == truth.kind or name in ("starved_pool", "polled_flag")
+    is_own = kind == truth.kind or name in AT_THE_OWNER
     assert_true(report, Truth(kind, truth.pid if is_own else None, truth.tid if is_own else None))
     assert len(report["links"]) == links, report["story"]
     assert UNKNOWN.get(name, "") in report["root"]["what"], report["story"]

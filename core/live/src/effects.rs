@@ -25,7 +25,7 @@ use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::others::{Other, Others, Process};
 use crate::owed_look::Target;
-use crate::owed_proof::{run_thread, strength, suppositions, Proofs, Strength, OF_COPY};
+use crate::owed_proof::{run_thread, strength, suppositions, Ended, Proofs, Strength, OF_COPY};
 use crate::owed_text::{after, Before};
 use crate::prove::{learn, STOPS};
 use crate::sample::Activity;
@@ -219,6 +219,9 @@ fn calls(
         );
         went_on.set(went_on.get() || is_whole);
         let Some(made) = copy.made().iter().find(|made| is_it(made)) else {
+            if Ended::of(&ran, &copy) == Ended::ByItself {
+                break;
+            }
             continue;
         };
         let supposed = &copy.supposed()[..made.supposed];

@@ -106,26 +106,55 @@ pub(crate) fn run_thread(
 ) -> std::io::Result<()> {
     let pages = Pages::new(source);
     let first = Replica::start(&pages, state)?;
+    // The memory of a thread that sleeps does not change by it.
+    let moments = match process.is_dead || judge.targets.iter().all(|t| t.asleep_on.is_some()) {
+        true => 1,
+        false => MOMENTS,
+    };
     for how in suppositions(first)? {
+        let mut ended = Ended::Halted;
         // The waiting thread holds a lock again and again. If it did when the memory was read, the
         // copy never gets the lock. In the memory of another moment the lock may be free.
-        for _ in 0..MOMENTS {
+        for _ in 0..moments {
             if are_settled(proofs, judge) || Instant::now() >= deadline {
                 return Ok(());
             }
             let pages = Pages::new(source);
             let end = deadline.min(Instant::now() + OF_COPY);
             let copy = Replica::start(&pages, state)?;
-            let is_over = run_copy(process, (copy, other), how, end, judge, proofs)?;
-            if !is_over || process.is_dead {
+            ended = run_copy(process, (copy, other), how, end, judge, proofs)?;
+            if ended == Ended::Halted {
                 break;
             }
+        }
+        if ended == Ended::ByItself {
+            break;
         }
     }
     Ok(())
 }
 
-/// Whether the copy went on to the end of its time.
+/// How a copy ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It can't go on, or nothing more is asked of it.
+    Halted,
+    /// Its time was over.
+    TimeOver,
+    /// The same, and nothing was supposed: it does the same whatever happens in the world.
+    ByItself,
+}
+
+impl Ended {
+    pub fn of(ran: &Ran, copy: &Replica) -> Ended {
+        match ran {
+            Ran::TimeOver if copy.supposed().is_empty() => Ended::ByItself,
+            Ran::TimeOver => Ended::TimeOver,
+            _ => Ended::Halted,
+        }
+    }
+}
+
 fn run_copy(
     process: &Process,
     (mut copy, other): (Replica, &Other),
@@ -133,7 +162,7 @@ fn run_copy(
     deadline: Instant,
     judge: &mut Judge,
     proofs: &mut Proofs,
-) -> std::io::Result<bool> {
+) -> std::io::Result<Ended> {
     let (mut words, mut numbers) = (Vec::new(), Vec::new());
     for (number, target) in judge.targets.iter().enumerate() {
         if is_settled(proofs, number) {
@@ -154,7 +183,7 @@ fn run_copy(
             behind,
         } = ran
         else {
-            return Ok(ran == Ran::TimeOver);
+            return Ok(Ended::of(&ran, &copy));
         };
         let number = numbers[word];
         let strength = strength(process, judge.waiting, copy.supposed(), how);
@@ -181,7 +210,7 @@ fn run_copy(
             break;
         }
     }
-    Ok(false)
+    Ok(Ended::Halted)
 }
 
 /// `waiting`: the own id of the thread that waits; `supposed`: what was answered before the other

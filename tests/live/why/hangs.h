@@ -25,7 +25,7 @@ struct scenario {
     void (*run)(const char *folder);
 };
 
-extern const struct scenario in_threads[], in_processes[], in_channels[];
+extern const struct scenario in_threads[], in_processes[], in_channels[], by_owners[];
 
 static inline int own_tid(void) { return (int)syscall(SYS_gettid); }
 

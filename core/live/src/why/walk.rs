@@ -599,11 +599,11 @@ fn owing(ahead: &Ahead, holds: &str) -> Vec<Debtor> {
 /// A process has both ends of a channel, and copies of all its other threads go on without using
 /// it.
 fn by_nobody(pid: u32, on: &[i32], reads: bool) -> End {
-    let does = if reads { "reads there" } else { "writes there" };
+    let does = if reads { "read it" } else { "write to it" };
     let fd = on.first().copied().unwrap_or_default();
     let what = format!(
-        "process {pid} itself holds the other end, fd {fd}, and none of its other threads comes to \
-         a call that {does}: copies of all of them went on without"
+        "only process {pid} itself can {does} (fd {fd}), and none of its other threads comes to \
+         that: copies of all of them went on without"
     );
     End::idle(RootKind::Input, what)
 }

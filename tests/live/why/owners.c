@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* Waits whose owner only its own code tells: conditions, semaphores, channels of the process. Idle
+ * threads stand beside it. */
+#include "hangs.h"
+
+#include <poll.h>
+#include <semaphore.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
+static sem_t items;
+static volatile int count, tid_of_owner, ends[2];
+
+static void *rest(void *unused)
+{
+    sleep_long();
+    return unused;
+}
+
+static void *beat(void *unused)
+{
+    for (;;)
+        usleep(50000);
+    return unused;
+}
+
+static void *wait_for_another(void *unused)
+{
+    static pthread_cond_t other = PTHREAD_COND_INITIALIZER;
+    static pthread_mutex_t its = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&its);
+    for (;;)
+        pthread_cond_wait(&other, &its);
+    return unused;
+}
+
+static void bystanders(void)
+{
+    start(rest, NULL);
+    start(beat, NULL);
+    start(wait_for_another, NULL);
+}
+
+static void *fill(void *path)
+{
+    char byte;
+    tid_of_owner = own_tid();
+    int fd = open(path, O_RDWR);
+    while (read(fd, &byte, 1) == 1) {
+        pthread_mutex_lock(&lock);
+        count++;
+        pthread_cond_signal(&filled);
+        pthread_mutex_unlock(&lock);
+    }
+    return NULL;
+}
+
+/* main waits for a condition that the reader of a FIFO signals. */
+static void condition_of_a_reader(const char *folder)
+{
+    bystanders();
+    start(fill, new_fifo(folder));
+    truth("input", getpid(), tid_of_owner);
+    pthread_mutex_lock(&lock);
+    while (count == 0)
+        pthread_cond_wait(&filled, &lock);
+}
+
+static void *post_when_told(void *unused)
+{
+    uint64_t told;
+    struct pollfd asked = {ends[0], POLLIN, 0};
+    tid_of_owner = own_tid();
+    while (poll(&asked, 1, -1) == 1 && read(ends[0], &told, sizeof told) == sizeof told)
+        sem_post(&items);
+    return unused;
+}
+
+/* main waits for a semaphore; the thread that posts it polls an eventfd that no thread writes. */
+static void semaphore_of_a_poller(const char *folder)
+{
+    sem_init(&items, 0, 0);
+    ends[0] = eventfd(0, 0);
+    bystanders();
+    start(post_when_told, NULL);
+    truth("input", getpid(), tid_of_owner);
+    sem_wait(&items);
+}
+
+static void *answer(void *unused)
+{
+    char byte;
+    read_one(ends[1]);
+    return write(ends[1], &byte, 1) < 0 ? unused : NULL;
+}
+
+static void *write_when_asked(void *path)
+{
+    char byte = 0;
+    tid_of_owner = own_tid();
+    int fd = open(path, O_RDWR);
+    if (read(fd, &byte, 1) == 1 && write(ends[1], &byte, 1) < 0)
+        exit(4);
+    return NULL;
+}
+
+/* main reads a pair of sockets that its process has alone. Of the others one would write there: it
+ * reads a FIFO. */
+static void pair_of_a_reader(const char *folder)
+{
+    int both[2];
+    new_pair(both);
+    ends[0] = both[0], ends[1] = both[1];
+    bystanders();
+    start(write_when_asked, new_fifo(folder));
+    truth("input", getpid(), tid_of_owner);
+    read_one(ends[0]);
+}
+
+/* main and another thread wait for each other's message: a circle. */
+static void pair_of_two(const char *folder)
+{
+    int both[2];
+    new_pair(both);
+    ends[0] = both[0], ends[1] = both[1];
+    bystanders();
+    start(answer, NULL);
+    truth("deadlock", getpid(), 0);
+    read_one(ends[0]);
+    if (write(ends[0], "", 1) < 0)
+        exit(4);
+}
+
+const struct scenario by_owners[] = {
+    {"condition_of_a_reader", condition_of_a_reader},
+    {"semaphore_of_a_poller", semaphore_of_a_poller},
+    {"pair_of_a_reader", pair_of_a_reader},
+    {"pair_of_two", pair_of_two},
+    {NULL, NULL},
+};
