@@ -21,6 +21,7 @@ pub mod proc;
 mod ready;
 mod relatives;
 mod sockets;
+pub mod turn;
 pub mod unix;
 
 pub use inherited::{Inherited, Sure};

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use flagfinder_code::Code;
+use flagfinder_waits::turn::SentLast;
 
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
 use crate::effects::Effect;
@@ -157,6 +158,8 @@ pub struct Obstacle {
     pub is_request: bool,
     /// The channel is full: whoever has its other end is to read.
     pub for_room: bool,
+    /// Of a TCP connection: who sent last.
+    pub sent_last: Option<SentLast>,
     /// The thread sleeps at a futex's word that only threads of its process can change.
     pub store: Option<Effect>,
 }
@@ -179,6 +182,7 @@ impl Obstacle {
             side: None,
             is_request: false,
             for_room: false,
+            sent_last: None,
             store: None,
         }
     }

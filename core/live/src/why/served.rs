@@ -5,6 +5,7 @@
 use super::obstacle::{End, Obstacle, Side, Weight};
 use super::report::{Node, RootKind};
 use super::way::{Chosen, Outcome};
+use flagfinder_waits::turn::SentLast;
 
 /// The same obstacles, of a channel on that side.
 pub fn of_side(side: Side, found: Vec<Obstacle>) -> Vec<Obstacle> {
@@ -68,6 +69,30 @@ pub fn from_client(found: Chosen, client: &Node, node: &Node) -> (Chosen, bool) 
     }
 }
 
+/// Where a peer leads that waits for the thread in turn. A circle over a connection is one only if
+/// it is the peer's turn there: `sent_last` says who sent last.
+pub fn from_peer(found: Chosen, sent_last: SentLast, peer: &Node, node: &Node) -> Chosen {
+    if !matches!(found.outcome, Outcome::Circle { .. }) {
+        return found;
+    }
+    let (pid, name) = (peer.pid, &peer.name);
+    let end = match sent_last {
+        SentLast::Own => return found,
+        SentLast::Peer => End::idle(
+            RootKind::Input,
+            format!(
+                "the last that was sent there came from process {pid} ({name}), which waits as \
+                 well: it is the turn of process {}, which waits for something else, or for more",
+                node.pid
+            ),
+        ),
+        SentLast::Unclear => End::unknown(format!(
+            "process {pid} ({name}) waits at the other end as well: whose turn it is is not known"
+        )),
+    };
+    Chosen::end(end, node)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::report::Kind;
@@ -113,6 +138,20 @@ mod tests {
             panic!("no root");
         };
         assert_eq!((root.pid, weight), (Some(1), Weight::Idle));
+    }
+
+    #[test]
+    fn a_circle_over_a_connection_needs_the_peers_turn() {
+        let kind = |sent_last| {
+            let circle = Chosen::bare(Outcome::Circle { at: 0, note: None });
+            match from_peer(circle, sent_last, &node(2), &node(1)).outcome {
+                Outcome::Root(root, _) => Some((root.kind, root.pid)),
+                _ => None,
+            }
+        };
+        assert_eq!(kind(SentLast::Own), None);
+        assert_eq!(kind(SentLast::Peer), Some((RootKind::Input, Some(1))));
+        assert_eq!(kind(SentLast::Unclear), Some((RootKind::Unknown, Some(1))));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use flagfinder_linux::{syscalls, traits};
 use flagfinder_waits::internet::{connection, OtherEnd};
+use flagfinder_waits::turn::sent_last;
 use flagfinder_waits::unix::{self, UnixEnd};
 
 use super::obstacle::{Debtor, End, Obstacle, Side, Weight, Who};
@@ -23,7 +24,13 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
             return of_side(Side::Listens(connection.local), place.ends(&what, end));
         }
         let found = match connection.end {
-            OtherEnd::Socket(peer) => holders(processes, place, &what, peer, ""),
+            OtherEnd::Socket(peer) => {
+                // Whoever asks about one of several may wait for another; who reads waits for more.
+                let looks = syscalls::number(place.call).is_some_and(traits::looks);
+                let sent_last = looks.then(|| sent_last(place.pid, place.fd)).flatten();
+                let found = holders(processes, place, &what, peer, "").into_iter();
+                found.map(|one| Obstacle { sent_last, ..one }).collect()
+            }
             OtherEnd::Pending(Some(listener)) => holders(
                 processes,
                 place,

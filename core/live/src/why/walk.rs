@@ -19,7 +19,7 @@ use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::place::{is_on, is_passing};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
-use super::served::from_client;
+use super::served::{from_client, from_peer};
 use super::terms::Terms;
 use super::way::{Chosen, Outcome, Way};
 use crate::effects::{ahead, Ahead, Asking, Effect};
@@ -392,6 +392,10 @@ impl<'a> Walk<'a> {
             let (found, owes) = match obstacle.is_request {
                 true => from_client(found, &owing, node),
                 false => (found, true),
+            };
+            let found = match obstacle.sent_last {
+                Some(sent_last) => from_peer(found, sent_last, &owing, node),
+                None => found,
             };
             if let (false, Outcome::Root(root, _)) = (owes, &found.outcome) {
                 let first = step(None, obstacle.known, root.what.clone());
