@@ -7,9 +7,9 @@
 
 use std::fmt;
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use flagfinder_linux::descriptors::{object, Object};
+use flagfinder_linux::descriptors::{duplicate, object, Object};
 use flagfinder_linux::proc::{file_kind, link};
 use serde::{Deserialize, Serialize};
 
@@ -169,15 +169,7 @@ fn now(pid: u32, fd: i32, events: i16) -> Option<Now> {
     if object(pid, fd)? == Object::Other && !is_epoll(pid, fd) {
         return None;
     }
-    let owned = |number: libc::c_long| {
-        let number = i32::try_from(number).ok().filter(|number| *number >= 0)?;
-        // SAFETY: the kernel has just made it for us.
-        Some(unsafe { OwnedFd::from_raw_fd(number) })
-    };
-    // SAFETY: these make descriptors of ours.
-    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    let file = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
-    let file = owned(file)?;
+    let file = duplicate(pid, fd).ok()?;
     let mut entry = libc::pollfd {
         fd: file.as_raw_fd(),
         events,

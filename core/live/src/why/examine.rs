@@ -23,7 +23,7 @@ use super::{
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
-use flagfinder_waits::call::{self, Timeout};
+use flagfinder_waits::call::{self, Timeout, SOON};
 use flagfinder_waits::descriptor;
 use flagfinder_waits::locks::takes_file_lock;
 use flagfinder_waits::proc::Call;
@@ -207,9 +207,6 @@ fn life(pid: u32, tid: u32) -> Option<Duration> {
     let started = Duration::from_secs_f64(started as f64 / ticks as f64);
     clock::now(libc::CLOCK_BOOTTIME)?.checked_sub(started)
 }
-
-/// A longer sleep is a wait, and no part of a loop.
-const SOON: Duration = Duration::from_millis(1100);
 
 fn is_short(timeout: Timeout) -> bool {
     timeout.time <= SOON && !timeout.absolute
