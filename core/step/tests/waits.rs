@@ -272,7 +272,9 @@ fn no_stop_prolongs_a_wait() {
         std::thread::sleep(Duration::from_millis(10));
     }
     left.iter().for_each(|(child, _)| end(*child));
-    let semaphores = waits.iter().filter(|wait| wait.call == libc::SYS_semtimedop);
+    let semaphores = waits
+        .iter()
+        .filter(|wait| wait.call == libc::SYS_semtimedop);
     // SAFETY: plain numbers.
     semaphores.for_each(|wait| unsafe {
         libc::semctl(wait.args[0] as i32, 0, libc::IPC_RMID);
