@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -250,8 +249,8 @@ def to_its_end(
     try:
         return outlive(work, limit, signal.SIGKILL if is_ended else None)
     except LeftBehind as left:
-        files = [name for name in map(os.fspath, named) if "/" in name]
-        silent = (_core.silence_of(file) for file in (*files, os.getcwd()))
+        files = [str(name) for name in (*named, Path.cwd()) if "/" in str(name)]
+        silent = map(_core.silence_of, files)
         found = next((one for one in silent if one is not None), left.because)
         raise UnavailableError(
             "The recording could not be brought to its end",
