@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.chain.good_run import GoodRun, SeenWord, Wrote, run_well
 from flagfinder.flags.flags import Report, parse_hex
-from flagfinder.live.apart import ask_apart
+from flagfinder.live.apart import LeftBehind, ask_apart
 from flagfinder.live.deadline import DEFAULT_TIMEOUT
 from flagfinder.live.spin import SpinReport, spin
 from flagfinder.live.tree import descendants, end_tree
@@ -150,7 +150,11 @@ def _ask(pid: int) -> SpinReport:
 
 
 def _spin(pid: int) -> SpinReport:
-    return SpinReport.from_raw(ask_apart(lambda _: spin(pid).raw, DEFAULT_TIMEOUT))
+    try:
+        return SpinReport.from_raw(ask_apart(lambda _: spin(pid).raw, DEFAULT_TIMEOUT))
+    except LeftBehind as left:
+        longer = f"`flagfinder spin {pid} --timeout SECONDS`"
+        raise LeftBehind(left.because, left.where, longer) from None
 
 
 def _doubts(run: GoodRun) -> list[str]:

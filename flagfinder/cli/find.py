@@ -12,6 +12,7 @@ from flagfinder.chain.find import Found, Observer, find
 from flagfinder.chain.native import NativeOptions, find_native
 from flagfinder.cli.common import PID, SECONDS, VERBS, Subparsers, add_environment, add_verb
 from flagfinder.cli.diff import show
+from flagfinder.cli.record import to_its_end
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
 from flagfinder.report.record_report import show_progress, show_recording
 from flagfinder.report.terminal import Terminal
@@ -90,8 +91,17 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    if options.native:
-        return _run_native(options, terminal)
+    words = [_words("--normal", options.normal)]
+    if options.spin is not None:
+        words.append(_words("--spin", options.spin))
+    one = _run_native if options.native else _run_recorded
+    named = [options.directory.absolute(), *(program for program, *_ in words)]
+    return to_its_end(lambda: one(options, terminal, *words), None, named, is_ended=True)
+
+
+def _run_recorded(
+    options: argparse.Namespace, terminal: Terminal, normal: list[str], spin: list[str]
+) -> int:
     directory: Path = options.directory
     directory.mkdir(parents=True, exist_ok=True)
     chosen = RecordOptions(
@@ -100,8 +110,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         follow_children=options.follow_children,
         environment=tuple(options.env),
     )
-    commands = _words("--normal", options.normal), _words("--spin", options.spin)
-    found = _find(*commands, directory, chosen, terminal, options.overwrite)
+    found = _find(normal, spin, directory, chosen, terminal, options.overwrite)
     return show(
         terminal,
         found.report,
@@ -112,10 +121,15 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     )
 
 
-def _run_native(options: argparse.Namespace, terminal: Terminal) -> int:
-    bad = options.pid if options.spin is None else _words("--spin", options.spin)
+def _run_native(
+    options: argparse.Namespace,
+    terminal: Terminal,
+    normal: list[str],
+    spin: list[str] | None = None,
+) -> int:
+    bad = spin or options.pid
     chosen = NativeOptions(options.stop_when_spinning, tuple(options.env))
-    report = find_native(_words("--normal", options.normal), bad, chosen, terminal.message)
+    report = find_native(normal, bad, chosen, terminal.message)
     return show(terminal, report, [], None, options.json, options.explain)
 
 

@@ -43,7 +43,8 @@ its processes, and all of them are ended. Processes of other users (`sudo ..`) c
 named. Under GitHub Actions the story is also an annotation.
 
 Under sudo the command runs as root, as guard itself (`record` and `events` run it as the caller).
-A `kill -9` of guard leaves the command running, as one of timeout(1) does.
+A `kill -9` of guard leaves the command running, as one of timeout(1) does. A process whose parent
+ends has guard for a parent, not init, until guard ends.
 
 exit codes: that of the command (128 + N for signal N); 124 it hung; 126, 127 it can't be started"""
 

@@ -19,6 +19,7 @@ from flagfinder.cli.common import (
     WORD_SIZE,
     Number,
     Subparsers,
+    add_timeout,
     add_verb,
     print_json,
 )
@@ -67,6 +68,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="write into a copy of the thread and tell what it does; change nothing",
     )
     parser.add_argument("--yes", action="store_true", help="write without asking")
+    add_timeout(parser, DEFAULT_TIMEOUT)
     parser.needs("--yes", "goes without --dry-run, which writes nothing", lambda o: not o.dry_run)
 
 
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             thread=options.thread,
             value=options.value,
         ),
-        DEFAULT_TIMEOUT,
+        options.timeout,
     )
     if options.dry_run:
         return _try(options, terminal, plan)
@@ -94,7 +96,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if options.json:
             print_json(terminal, "poke", _planned(plan))
         return EXIT_NOTHING_FOUND
-    done = _written(plan)
+    done = _written(options, plan)
     if options.json:
         print_json(terminal, "poke", _fields(done))
     else:
@@ -107,9 +109,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_NOTHING_FOUND if done.left is False else EXIT_FOUND
 
 
-def _written(plan: Plan) -> Poked:
+def _written(options: argparse.Namespace, plan: Plan) -> Poked:
     try:
-        return ask_apart(lambda _: poke(plan), DEFAULT_TIMEOUT)
+        return ask_apart(lambda _: poke(plan), options.timeout)
     except LeftBehind as left:
         raise UnavailableError(
             "It is not known whether the thread goes on, nor whether the word was written",
@@ -120,7 +122,7 @@ def _written(plan: Plan) -> Poked:
 
 
 def _try(options: argparse.Namespace, terminal: Terminal, plan: Plan) -> int:
-    proof = ask_apart(lambda _: try_poke(plan), DEFAULT_TIMEOUT)
+    proof = ask_apart(lambda _: try_poke(plan), options.timeout)
     if options.json:
         tried: TriedFields = {
             "outcome": proof.outcome,

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -232,14 +232,25 @@ def _all_threads(options: argparse.Namespace, terminal: Terminal) -> int:
     def work() -> int:
         return record_and_show(command, options.output, chosen, terminal, options.json)
 
+    return to_its_end(
+        work, chosen.stop_after, [options.output, *command[:1]], chosen.then == "kill"
+    )
+
+
+def to_its_end(
+    work: Callable[[], int], limit: float | None, named: Sequence[str | Path], is_ended: bool
+) -> int:
+    """What ``work`` returns, which records and uses files of these names. It ends where a file
+    system does not answer, too: after ``limit`` seconds, or when a signal asks for that. Programs
+    that it has started are ended then, if ``is_ended``.
+    """
     if not _core.servers_may_be_silent():
         return work()
     try:
-        is_ended = chosen.then == "kill"
-        return outlive(work, chosen.stop_after, signal.SIGKILL if is_ended else None)
+        return outlive(work, limit, signal.SIGKILL if is_ended else None)
     except LeftBehind as left:
-        named = (options.output, *(word for word in command[:1] if "/" in word), Path.cwd())
-        silent = (_core.silence_of(os.fspath(path)) for path in named)
+        files = [str(name) for name in (*named, Path.cwd()) if "/" in str(name)]
+        silent = map(_core.silence_of, files)
         found = next((one for one in silent if one is not None), left.because)
         raise UnavailableError(
             "The recording could not be brought to its end",
@@ -278,14 +289,22 @@ def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
         stop_after=options.stop_after,
         then=options.then,
     )
-    with terminal.progress() as line:
+    stepper = getattr(options, "stepper", None)  # a debugger that has the process already
+    step = stepper or record_lldb
 
-        def show(progress: Progress) -> None:
-            show_progress(line, progress)
+    def work() -> int:
+        with terminal.progress() as line:
 
-        step = getattr(options, "stepper", record_lldb)  # a debugger that has the process already
-        recording = step(command, options.pid, options.output, chosen, progress=show)
-    return _show(recording, terminal, options.json, command)
+            def show(progress: Progress) -> None:
+                show_progress(line, progress)
+
+            recording = step(command, options.pid, options.output, chosen, progress=show)
+        return _show(recording, terminal, options.json, command)
+
+    if stepper:
+        return work()
+    is_ended = chosen.then == "kill" and options.pid is None
+    return to_its_end(work, chosen.stop_after, [options.output, *command[:1]], is_ended)
 
 
 # Why a process that runs already is left alone.

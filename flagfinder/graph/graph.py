@@ -126,7 +126,7 @@ def _flag_records(path: Path) -> str:
         raise BadTraceError(
             f"{path} holds no records of flags",
             f"no line of it is one: it begins with {text[:40]!r}",
-            "Name a file that `flagfinder watch -o` or `--json-lines` wrote.",
+            "Name a file that `flagfinder watch -o` or `flagfinder watch --json-lines` wrote.",
             "Without --flags the graph needs no such file.",
         )
     return text

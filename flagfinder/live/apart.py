@@ -66,15 +66,15 @@ _OF_SERVERS = (
 
 class LeftBehind(UnavailableError):
     """The question got no answer in time. ``because`` says why it was cut off, ``where`` what its
-    process did at last, ``untold`` what a report lacks then.
+    process did at last, ``untold`` what a report lacks then. ``longer`` gives it more time.
     """
 
-    def __init__(self, because: str, where: str) -> None:
+    def __init__(self, because: str, where: str, longer: str = "`--timeout SECONDS`") -> None:
         super().__init__(
             "The question got no answer",
             f"{because}; {where}",
-            "`--timeout SECONDS` gives it more time. A file system that does not answer needs its "
-            "server: `umount -f` or `umount -l` lets go of it.",
+            f"{longer} gives it more time. A file system that does not answer needs its server: "
+            "`umount -f` or `umount -l` lets go of it.",
             "The process was let go, and is as it was.",
         )
         self.because = because

@@ -324,6 +324,25 @@ def test_a_recording_ends_on_a_file_system_that_does_not_answer(
     assert f" does not answer: its server is process {mount.server} " in told, told
 
 
+@pytest.mark.parametrize("verb", ["find", "lldb"])
+def test_so_does_whatever_else_records(verb: str, spins: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount, (tmp_path / "said").open("wb") as said:
+        words = {
+            "find": ["find", "-d", tmp_path, "--normal", mount.app, "--spin", mount.app],
+            "lldb": ["record", "--tracer", "lldb", "-o", tmp_path / "trace", "--", mount.app],
+        }[verb]
+        mount.dies()
+        with started([*FLAGFINDER, *words], stdout=said, stderr=said) as records:
+            time.sleep(5)
+            records.send_signal(signal.SIGINT)
+            assert records.wait(timeout=60) == 69
+    told = (tmp_path / "said").read_text()
+    assert_four_parts(told[told.index("flagfinder: ") :], "could not be brought to its end")
+    assert f" does not answer: its server is process {mount.server} " in told, told
+
+
 @pytest.mark.parametrize("then", ["kill", "leave"])
 def test_a_recorded_program_may_wait_for_a_file_system(
     then: str, spins: Path, tmp_path: Path

@@ -112,7 +112,7 @@ def test_one_that_ignores_it_is_not_stepped(patient: Patient) -> None:
     before = patient.state()
     thread = look(patient)
     assert thread.steps == 0 and "ignores SIGTRAP" in thread.reason, thread
-    assert "Leave out --in-place" in thread.reason
+    assert "without --in-place looks at a copy" in thread.reason
     assert look(patient, in_place=False).via == "replica"
     assert patient.state() == before
     assert patient.end() == (0, 0)

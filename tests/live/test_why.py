@@ -53,6 +53,7 @@ SCENARIOS = {
     "child_reads_fifo": 2,
     "grandchild_opens_fifo": 3,
     "fork_without_holder": 2,
+    "execs_beside_a_traced_thread": 3,
     "shared_lock": 1,
     "shared_word": 1,
     "stopped_sharer": 1,

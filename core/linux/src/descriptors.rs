@@ -3,7 +3,8 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs::{read_link, File};
-use std::os::fd::AsRawFd;
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -65,6 +66,24 @@ pub fn object(pid: u32, fd: i32) -> Option<Object> {
         libc::S_IFCHR if is_plain(device) => Object::Plain,
         _ => Object::Other,
     })
+}
+
+/// A descriptor of ours for the same file. As long as it is open, so is the file.
+///
+/// # Errors
+/// When there is none, its process's first thread has ended, or the system refuses.
+pub fn duplicate(pid: u32, fd: i32) -> Result<OwnedFd> {
+    let owned = |number: libc::c_long| match i32::try_from(number) {
+        // SAFETY: the kernel has just made it for us.
+        Ok(number @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
+        _ => Err(Error::last_os_error()),
+    };
+    // SAFETY: plain numbers; these make descriptors of ours.
+    unsafe {
+        let process = owned(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
+        let process = process.as_raw_fd();
+        owned(libc::syscall(libc::SYS_pidfd_getfd, process, fd, 0))
+    }
 }
 
 /// Is this character device (major, minor) known to be a terminal, or to make or swallow bytes? To

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::futex;
+use crate::tracing::SYS_IO_PGETEVENTS;
 
 /// The argument that limits the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub fn limit(number: u32, args: &[u64; 6]) -> Option<Limit> {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => milliseconds(args[3]),
         libc::SYS_epoll_pwait2 => at(args[3], 1, false),
         libc::SYS_rt_sigtimedwait => at(args[2], 1, false),
+        libc::SYS_semtimedop => at(args[3], 1, false),
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS => at(args[4], 1, false),
         libc::SYS_futex => at(args[3], 1, futex::has_deadline(futex::command(args))),
         _ => None,
     }

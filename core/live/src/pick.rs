@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! Which threads are worth stepping, and which must be left alone.
 
-use std::time::Duration;
-
 use flagfinder_code::AddressSpace;
 use flagfinder_linux::proc::is_over;
 
@@ -39,8 +37,6 @@ pub const HOT: f64 = 0.3;
 const WARM: f64 = 0.02;
 /// A smaller share of a processor counts as none.
 const NONE: f64 = 0.01;
-/// A thread with a longer timeout waits; it does not poll.
-const SOON: Duration = Duration::from_millis(1100);
 
 pub fn way(activity: &Activity, memory: &dyn AddressSpace) -> Way {
     if let Some(why) = untouchable(activity) {
@@ -53,7 +49,8 @@ pub fn way(activity: &Activity, memory: &dyn AddressSpace) -> Way {
         return Way::Repeats;
     }
     let timeout = activity.call.and_then(|c| call::timeout(&c, memory));
-    let wakes_soon = timeout.is_some_and(|t| !t.absolute && t.time <= SOON && !t.time.is_zero());
+    let wakes_soon =
+        timeout.is_some_and(|t| !t.absolute && t.time <= call::SOON && !t.time.is_zero());
     if wakes_soon || activity.sleeps > 0 {
         return Way::Repeats;
     }

@@ -12,7 +12,7 @@ use flagfinder_waits::proc::{self, Call, Look};
 const LOOKS: u32 = 8;
 
 /// A thread's behaviour over the sample.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Activity {
     pub tid: u32,
     pub name: String,

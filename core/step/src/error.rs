@@ -73,7 +73,7 @@ pub(crate) fn does_not_stop(tid: i32, gone: bool) -> Failure {
     unable(
         format!("Thread {tid} is not stepped"),
         found,
-        "Try again later, or choose another thread with --thread",
+        "Try again later, or choose another thread",
     )
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn would_notice(tid: i32, call: Option<&str>) -> Failure {
     unable(
         format!("Thread {tid} is not stopped"),
         found,
-        "Try again later, or choose another thread with --thread",
+        "Try again later, or choose another thread",
     )
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn ignores_traps(tid: i32) -> Failure {
     unable(
         format!("Thread {tid} is not stepped"),
         "Its process ignores SIGTRAP, which the kernel would make it forget at the first step",
-        "Leave out --in-place: a copy of the thread is looked at, which changes nothing",
+        "`flagfinder spin` without --in-place looks at a copy of the thread, which changes nothing",
     )
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn trap_waits(tid: i32) -> Failure {
     unable(
         format!("Thread {tid} is not stepped"),
         "It blocks SIGTRAP and was sent one, which a step would deliver",
-        "Leave out --in-place, or try again once it has taken that signal",
+        "Try again once it has taken that signal",
     )
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn keeps_its_mask(tid: i32) -> Failure {
     unable(
         format!("Thread {tid} is not stepped"),
         "The system does not let its signals wait meanwhile",
-        "Leave out --in-place: a copy of the thread is looked at, which changes nothing",
+        "`flagfinder spin` without --in-place looks at a copy of the thread, which changes nothing",
     )
 }
 

@@ -133,7 +133,7 @@ impl Pause {
 fn is_woken(registers: &libc::user_regs_struct, timed: bool) -> bool {
     const CHANGED: i64 = -(libc::EAGAIN as i64);
     let r = registers;
-    let arguments = restart::arguments(r);
+    let arguments = restart::call(r).args;
     u32::try_from(r.orig_rax).is_ok_and(futex::is_futex)
         && futex::waits_for_word(futex::command(&arguments))
         && matches!(r.rax as i64, 0 | CHANGED)

@@ -13,6 +13,7 @@ use flagfinder_code::ProcessMemory;
 use flagfinder_linux::proc::Status;
 use flagfinder_linux::ptrace::request;
 use flagfinder_linux::tracing::needs_own_mask;
+use flagfinder_waits::proc::Call;
 
 use crate::error::{self, unable_by, Result};
 use crate::let_go::Held;
@@ -74,8 +75,9 @@ impl Tracee {
     /// When the system refuses, the thread does not stop within `patience`, or its program would
     /// notice (`stoppable.rs`).
     pub fn stop(tid: i32, patience: Duration) -> Result<Tracee> {
-        stoppable::wait(tid, patience)?;
-        let (tracee, stop) = Tracee::halted(tid, patience)?;
+        let memory = memory_of(tid);
+        stoppable::wait(tid, memory.as_ref(), patience)?;
+        let (tracee, stop) = Tracee::halted(tid, memory, patience)?;
         if stop == Stop::Frozen {
             return Err(error::frozen(tid));
         }
@@ -89,7 +91,7 @@ impl Tracee {
     /// # Errors
     /// As [`Self::stop`].
     pub fn hold(tid: i32, patience: Duration) -> Result<(Tracee, libc::user_regs_struct)> {
-        let (tracee, stop) = Tracee::halted(tid, patience)?;
+        let (tracee, stop) = Tracee::halted(tid, memory_of(tid), patience)?;
         let registers = tracee.registers()?;
         // The call of a thread that was stopped before is interrupted by that, not by us.
         if stop != Stop::Frozen {
@@ -98,10 +100,12 @@ impl Tracee {
         Ok((tracee, registers))
     }
 
-    fn halted(tid: i32, patience: Duration) -> Result<(Tracee, Stop)> {
+    fn halted(
+        tid: i32,
+        memory: Option<ProcessMemory>,
+        patience: Duration,
+    ) -> Result<(Tracee, Stop)> {
         let options = (libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD) as usize;
-        // Whoever may trace it may read it; what refuses says why.
-        let memory = ProcessMemory::open(tid as u32).ok();
         seize(tid, options)?;
         let mut tracee = Tracee {
             tid,
@@ -192,8 +196,10 @@ impl Tracee {
     /// under whatever mask the call sets.
     pub fn call(&mut self, number: u32, patience: Duration) -> Result<Stop> {
         // Where it may not be stopped within the call, it is let go there with what it has.
-        let arguments = restart::arguments(&self.registers()?);
-        match needs_own_mask(number) || stoppable::may_notice(self.tid, number, &arguments) {
+        let mut within = restart::call(&self.registers()?);
+        within.number = number;
+        within.pc += restart::SYSCALL.len() as u64;
+        match needs_own_mask(number) || self.may_notice(&within) {
             true => self.release_signals(),
             false => self.hold_signals(),
         }
@@ -246,9 +252,8 @@ impl Tracee {
             match self.wait(patience.saturating_sub(begin.elapsed())) {
                 Stop::Call => {
                     let now = self.registers()?;
-                    let (number, arguments) = (now.orig_rax as u32, restart::arguments(&now));
                     self.begins_call = now.rax as i64 == -i64::from(libc::ENOSYS)
-                        && stoppable::may_notice(self.tid, number, &arguments);
+                        && self.may_notice(&restart::call(&now));
                     return Ok(!self.begins_call);
                 }
                 // The program's own: we do not step here.
@@ -266,6 +271,10 @@ impl Tracee {
                 Stop::Exec | Stop::Gone => return Err(error::does_not_stop(self.tid, true)),
             }
         }
+    }
+
+    fn may_notice(&self, call: &Call) -> bool {
+        stoppable::may_notice(self.tid, self.memory.as_ref(), call)
     }
 
     /// Waits for the next stop, at most `patience`; gives up early if nobody wants the result any
@@ -405,6 +414,10 @@ impl Tracee {
         memory.map_or(0, |memory| memory.read_held(address, buffer))
     }
 
+    fn would_notice(&self) -> bool {
+        stoppable::would_notice(self.tid, self.memory.as_ref())
+    }
+
     /// Takes the trap flag out of the flags that a stepped `pushf` put on the stack: popped
     /// after we are gone it would kill the program.
     fn clean_pushed_flags(&self) {
@@ -424,6 +437,11 @@ impl Tracee {
             );
         }
     }
+}
+
+/// Whoever may trace it may read it; what refuses says why.
+fn memory_of(tid: i32) -> Option<ProcessMemory> {
+    ProcessMemory::open(tid as u32).ok()
 }
 
 /// Becomes its tracer. A thread has one at most.
@@ -453,7 +471,7 @@ impl Drop for Tracee {
         }
         if !self.stopped {
             // Our end lets it go as well.
-            if !self.steps && self.mask.is_none() && stoppable::would_notice(self.tid) {
+            if !self.steps && self.mask.is_none() && self.would_notice() {
                 return;
             }
             // It runs, or waits in a system call: stop it once more to restore the mask. A

@@ -6,6 +6,7 @@
 //! are put back to their `syscall` instruction. A timeout then counts from the start again.
 
 use flagfinder_linux::tracing::{answers_eintr, is_restart};
+use flagfinder_waits::proc::Call;
 
 /// ERESTART_RESTARTBLOCK.
 const GOES_ON_BY_ANOTHER: i64 = -516;
@@ -17,10 +18,15 @@ pub fn is_pending(registers: &libc::user_regs_struct) -> bool {
     registers.orig_rax != u64::MAX && is_restart(registers.rax as i64)
 }
 
-/// Of the call that it is in, or is about to make.
-pub(crate) fn arguments(registers: &libc::user_regs_struct) -> [u64; 6] {
+/// The call that it is in: rip stands behind it.
+pub(crate) fn call(registers: &libc::user_regs_struct) -> Call {
     let r = registers;
-    [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+    Call {
+        number: r.orig_rax as u32,
+        args: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+        sp: r.rsp,
+        pc: r.rip,
+    }
 }
 
 /// The registers as they were before such a call.
@@ -44,7 +50,7 @@ pub fn is_cut_short(tid: i32, registers: &libc::user_regs_struct) -> bool {
 }
 
 /// Are its calls filtered (seccomp)? What can't be asked is.
-fn is_filtered(tid: i32) -> bool {
+pub(crate) fn is_filtered(tid: i32) -> bool {
     let status = flagfinder_linux::proc::text(format!("/proc/{tid}/status"));
     let mode = |text: &str| {
         let line = text

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use flagfinder_linux::tracing::needs_own_affinity;
 use flagfinder_machine::decoded::is_syscall;
 use flagfinder_machine::{Interruption, Window};
-use iced_x86::{Instruction, Mnemonic};
+use iced_x86::{Code, Instruction, Mnemonic};
 
 use crate::builder::{ReadMemory, WindowBuilder};
 use crate::error::Result;
@@ -75,6 +75,8 @@ pub enum Ended {
     Frozen,
     /// A step would change what the process does with SIGTRAP.
     Trap,
+    /// It is about to make a system call as 32-bit programs do: its number means another call.
+    Foreign,
 }
 
 /// What was seen, and what it cost the thread.
@@ -186,6 +188,11 @@ impl Stepper {
             if begins_to_ignore_traps(tracee, &now, here.as_ref()) {
                 return Ok(Ended::Trap);
             }
+            let is = |what: fn(&Instruction) -> bool| here.as_ref().is_some_and(|(it, _)| what(it));
+            let in_syscall = is(is_syscall);
+            if in_syscall && !is(|it| it.code() == Code::Syscall) {
+                return Ok(Ended::Foreign);
+            }
             if let Some((instruction, code)) = here.filter(|(it, _)| popped::takes_flags(it)) {
                 let Some(after) = popped::carry_out(tracee, &now, &instruction)? else {
                     return Ok(Ended::Limit);
@@ -198,8 +205,6 @@ impl Stepper {
             if let Some((_, code)) = here {
                 self.builder.begin(tracee, &now, code);
             }
-            let is = |what: fn(&Instruction) -> bool| here.as_ref().is_some_and(|(it, _)| what(it));
-            let in_syscall = is(is_syscall);
             let stop = if in_syscall {
                 if needs_own_affinity(now.rax as u32) {
                     pin = None;

@@ -3,20 +3,28 @@
 //!
 //! A stop wakes a thread that sleeps in a call. The kernel restarts most calls (or `restart.rs`
 //! does); others end with an error or with a part of what was asked, or tell a server to give up.
-//! So a thread that sleeps is stopped only in a call of which it is known that it goes on. Blind
-//! spots: it may go to sleep between the look and the stop; a socket with SO_RCVLOWAT; a terminal
-//! that hands out at least so many bytes (VMIN).
+//! So a thread that sleeps is stopped only in a call of which it is known that it goes on. Of some
+//! calls a limit of time begins anew: in these it is stopped only if the limit is a short one. In
+//! calls as 32-bit programs make them (`int 0x80`) it is never stopped. Blind spots: it may go to
+//! sleep between the look and the stop; a terminal that hands out at least so many bytes (VMIN); a
+//! limit of time in memory that the kernel may not write.
 
+use std::mem::zeroed;
+use std::os::fd::AsRawFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::descriptors::{object, Object};
-use flagfinder_linux::futex;
-use flagfinder_linux::proc::{self, Stat};
-use flagfinder_linux::syscalls;
+use flagfinder_code::{AddressSpace, ProcessMemory};
+use flagfinder_linux::descriptors::{duplicate, object, Object};
+use flagfinder_linux::proc::{self, Stat, Status};
+use flagfinder_linux::timeout::{limit, Limit};
 use flagfinder_linux::tracing::SYS_IO_PGETEVENTS;
+use flagfinder_linux::{futex, syscalls};
+use flagfinder_waits::call::{timeout, SOON};
+use flagfinder_waits::proc::{parse_call, Call};
 
 use crate::error::{self, Result};
+use crate::restart;
 
 /// A thread that is just in a call which a stop would end gets so long to leave it.
 const GRACE: Duration = Duration::from_millis(50);
@@ -46,6 +54,8 @@ const MESSAGES: [&str; 6] = ["UNIX", "UDP", "UDPv6", "NETLINK", "RAW", "PACKET"]
 const CONNECTING: [&str; 5] = ["TCP", "TCPv6", "UDP", "UDPv6", "UNIX"];
 const UNIX_STREAM: &str = "UNIX-STREAM";
 const SYS_FUTEX_WAIT: i64 = 455;
+/// io_uring_enter is given a limit of time, or a set of signals.
+const IORING_ENTER_EXT_ARG: u64 = 1 << 3;
 
 /// What a stop does to a thread that sleeps in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +70,10 @@ enum Stopped {
 ///
 /// # Errors
 /// Four parts: it sleeps where it may not be, and goes on doing so.
-pub(crate) fn wait(tid: i32, patience: Duration) -> Result<()> {
+pub(crate) fn wait(tid: i32, memory: Option<&ProcessMemory>, patience: Duration) -> Result<()> {
     let begin = Instant::now();
     loop {
-        let (found, grace) = match look(tid) {
+        let (found, grace) = match look(tid, memory) {
             Look::May => return Ok(()),
             Look::MayNot(call) => (error::would_notice(tid, call.as_deref()), GRACE),
             Look::Uninterruptible => (error::does_not_stop(tid, false), Duration::MAX),
@@ -76,13 +86,13 @@ pub(crate) fn wait(tid: i32, patience: Duration) -> Result<()> {
 }
 
 /// A stop would end the call, or may do so, while the thread sleeps in it.
-pub(crate) fn may_notice(tid: i32, number: u32, args: &[u64; 6]) -> bool {
-    stopped_in(tid, number, args) != Stopped::GoesOn
+pub(crate) fn may_notice(tid: i32, memory: Option<&ProcessMemory>, call: &Call) -> bool {
+    stopped_in(tid, memory, call) != Stopped::GoesOn
 }
 
 /// Does it sleep just now in a call that a stop would end?
-pub(crate) fn would_notice(tid: i32) -> bool {
-    matches!(look(tid), Look::MayNot(_))
+pub(crate) fn would_notice(tid: i32, memory: Option<&ProcessMemory>) -> bool {
+    matches!(look(tid, memory), Look::MayNot(_))
 }
 
 enum Look {
@@ -93,7 +103,7 @@ enum Look {
     Uninterruptible,
 }
 
-fn look(tid: i32) -> Look {
+fn look(tid: i32, memory: Option<&ProcessMemory>) -> Look {
     match Stat::of(tid as u32).map(|stat| stat.state()) {
         Some('S') => {}
         Some('D') => return Look::Uninterruptible,
@@ -103,17 +113,13 @@ fn look(tid: i32) -> Look {
     let Ok(line) = proc::text_of_thread(tid, "syscall") else {
         return Look::MayNot(None);
     };
-    let mut words = line.split_whitespace();
-    let number = match words.next().map(str::parse::<i64>) {
-        Some(Ok(number)) => u32::try_from(number).ok(),
-        // "running"
-        _ => return Look::May,
-    };
-    let mut args = words.map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16));
-    let args = [(); 6].map(|()| args.next().and_then(std::result::Result::ok).unwrap_or(0));
+    if line.starts_with("running") {
+        return Look::May;
+    }
+    let call = parse_call(&line);
     let function = proc::text_of_thread(tid, "wchan").unwrap_or_default();
-    let stopped = match number {
-        Some(number) => stopped_in(tid, number, &args),
+    let stopped = match &call {
+        Some(call) => stopped_in(tid, memory, call),
         None => Stopped::GoesOnIn(FAULTING),
     };
     let goes_on = match stopped {
@@ -123,20 +129,40 @@ fn look(tid: i32) -> Look {
     };
     match goes_on {
         true => Look::May,
-        false => Look::MayNot(number.map(syscalls::name)),
+        false => Look::MayNot(call.map(|call| match is_native(memory, &call) {
+            true => syscalls::name(call.number),
+            false => AS_32_BIT.to_owned(),
+        })),
     }
 }
 
-fn stopped_in(tid: i32, number: u32, args: &[u64; 6]) -> Stopped {
+const AS_32_BIT: &str = "a call as 32-bit programs make it, or one that is not known";
+
+/// Does its number mean what it does in 64-bit programs? The instruction says so.
+fn is_native(memory: Option<&ProcessMemory>, call: &Call) -> bool {
+    let mut code = [0; restart::SYSCALL.len()];
+    let at = call.pc.wrapping_sub(code.len() as u64);
+    let got = memory.map(|memory| memory.read_held(at, &mut code));
+    got == Some(code.len()) && code == restart::SYSCALL
+}
+
+fn stopped_in(tid: i32, memory: Option<&ProcessMemory>, call: &Call) -> Stopped {
+    let Some(memory) = memory.filter(|_| is_native(memory, call)) else {
+        return Stopped::Notices;
+    };
+    if begins_anew(tid, call) && !is_short(memory, call) {
+        return Stopped::Notices;
+    }
+    let args = &call.args;
     let has = |flags: u64, flag: i32| flags & flag as u64 != 0;
-    let goes_on = match i64::from(number) {
+    let goes_on = match i64::from(call.number) {
         libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat => {
             return Stopped::GoesOnIn(OPENING);
         }
         libc::SYS_flock | libc::SYS_fcntl => return Stopped::GoesOnIn(LOCKING),
         libc::SYS_futex => futex::command(args) != libc::FUTEX_WAIT_REQUEUE_PI,
         // What it has submitted already would be all that it returns.
-        libc::SYS_io_uring_enter => args[1] == 0,
+        libc::SYS_io_uring_enter => args[1] == 0 && args[3] & IORING_ENTER_EXT_ARG == 0,
         libc::SYS_read | libc::SYS_readv | libc::SYS_accept | libc::SYS_accept4 => takes(tid, args),
         libc::SYS_recvfrom => !has(args[3], libc::MSG_WAITALL) && takes(tid, args),
         libc::SYS_recvmsg => !has(args[2], libc::MSG_WAITALL) && takes(tid, args),
@@ -147,7 +173,10 @@ fn stopped_in(tid: i32, number: u32, args: &[u64; 6]) -> Stopped {
         libc::SYS_write | libc::SYS_sendto => gives(tid, args, Some(args[2])),
         libc::SYS_writev | libc::SYS_sendmsg => gives(tid, args, None),
         libc::SYS_connect => match object(tid as u32, args[0] as i32) {
-            Some(Object::Socket(kind)) => CONNECTING.contains(&&*kind) || kind == UNIX_STREAM,
+            Some(Object::Socket(kind)) => {
+                (CONNECTING.contains(&&*kind) || kind == UNIX_STREAM)
+                    && is_unlimited(tid, args[0] as i32, libc::SO_SNDTIMEO)
+            }
             _ => false,
         },
         libc::SYS_restart_syscall
@@ -185,19 +214,90 @@ fn stopped_in(tid: i32, number: u32, args: &[u64; 6]) -> Stopped {
 
 /// It waits for the first bytes, and the kernel itself brings them.
 fn takes(tid: i32, args: &[u64; 6]) -> bool {
-    let from = object(tid as u32, args[0] as i32);
-    from.is_some_and(|object| object != Object::Other)
+    let fd = args[0] as i32;
+    match object(tid as u32, fd) {
+        Some(Object::Socket(_)) => is_unlimited(tid, fd, libc::SO_RCVTIMEO),
+        Some(object) => object != Object::Other,
+        None => false,
+    }
 }
 
 /// It waits before the first byte has gone, and then all of them go. `count`: how many, if that is
 /// known.
 fn gives(tid: i32, args: &[u64; 6], count: Option<u64>) -> bool {
     let are_few = |most| count.is_some_and(|count| count <= most);
-    match object(tid as u32, args[0] as i32) {
+    let fd = args[0] as i32;
+    match object(tid as u32, fd) {
         Some(Object::Pipe) => are_few(AT_ONCE),
         Some(Object::Events) => true,
-        Some(Object::Socket(kind)) if kind == UNIX_STREAM => are_few(AT_ONCE_IN_UNIX),
-        Some(Object::Socket(kind)) => MESSAGES.contains(&&*kind),
+        Some(Object::Socket(kind)) => {
+            let is_whole = match kind == UNIX_STREAM {
+                true => are_few(AT_ONCE_IN_UNIX),
+                false => MESSAGES.contains(&&*kind),
+            };
+            is_whole && is_unlimited(tid, fd, libc::SO_SNDTIMEO)
+        }
         _ => false,
     }
+}
+
+/// Does the limit of time, if the call has one, begin anew after a stop? Otherwise the kernel notes
+/// how much of it is left. Where calls are filtered, it may not (`restart.rs`).
+fn begins_anew(tid: i32, call: &Call) -> bool {
+    match i64::from(call.number) {
+        libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_rt_sigtimedwait
+        | libc::SYS_semtimedop
+        | libc::SYS_io_getevents
+        | SYS_IO_PGETEVENTS => true,
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep | libc::SYS_poll | libc::SYS_futex => {
+            restart::is_filtered(tid)
+        }
+        _ => false,
+    }
+}
+
+/// The thread may be held while its memory is asked.
+struct Held<'a>(&'a ProcessMemory);
+
+impl AddressSpace for Held<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        self.0.read_held(address, buffer)
+    }
+}
+
+/// Has it no limit of time, or one that may begin anew: a point in time, or so short a span that
+/// the thread polls?
+fn is_short(memory: &ProcessMemory, call: &Call) -> bool {
+    match limit(call.number, &call.args) {
+        None | Some(Limit::Milliseconds(..0) | Limit::Time { address: 0, .. }) => true,
+        Some(_) => timeout(call, &Held(memory)).is_some_and(|it| it.absolute || it.time <= SOON),
+    }
+}
+
+/// Such a socket gives the first bytes that come, and waits without a limit of time, or a short one
+/// (`option`).
+fn is_unlimited(tid: i32, fd: i32, option: i32) -> bool {
+    let process = Status::of(tid as u32).and_then(|status| status.number("Tgid:"));
+    let Some(Ok(socket)) = process.map(|process| duplicate(process, fd)) else {
+        return false;
+    };
+    fn asked<T>(socket: i32, option: i32) -> Option<T> {
+        // SAFETY: plain numbers, which the kernel fills.
+        unsafe {
+            let mut value: T = zeroed();
+            let mut size = size_of::<T>() as libc::socklen_t;
+            let to = (&raw mut value).cast();
+            let got = libc::getsockopt(socket, libc::SOL_SOCKET, option, to, &raw mut size);
+            (got == 0).then_some(value)
+        }
+    }
+    let socket = socket.as_raw_fd();
+    let least: Option<i32> = asked(socket, libc::SO_RCVLOWAT);
+    let time: Option<libc::timeval> = asked(socket, option);
+    let short = i64::try_from(SOON.as_micros()).unwrap_or(0);
+    least.is_some_and(|least| least <= 1)
+        && time.is_some_and(|it| it.tv_sec * 1_000_000 + it.tv_usec <= short)
 }

@@ -9,6 +9,9 @@ use flagfinder_linux::timeout::{limit, Limit};
 
 use crate::proc::Call;
 
+/// A thread that waits for longer waits; it does not poll.
+pub const SOON: Duration = Duration::from_millis(1100);
+
 /// How long a call waits at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout {

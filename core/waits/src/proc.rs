@@ -105,7 +105,8 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
     })
 }
 
-fn parse_call(line: &str) -> Option<Call> {
+/// The call in a thread's file `syscall`; `None`: it runs, or sleeps in none.
+pub fn parse_call(line: &str) -> Option<Call> {
     let mut fields = line.split_whitespace();
     let number: i64 = fields.next()?.parse().ok()?;
     let mut rest = fields.map(|f| u64::from_str_radix(f.trim_start_matches("0x"), 16).unwrap_or(0));

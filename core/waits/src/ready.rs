@@ -7,9 +7,9 @@
 
 use std::fmt;
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use flagfinder_linux::descriptors::{object, Object};
+use flagfinder_linux::descriptors::{duplicate, object, Object};
 use flagfinder_linux::proc::{file_kind, link};
 use serde::{Deserialize, Serialize};
 
@@ -162,27 +162,14 @@ fn file(pid: u32, fd: i32) -> File {
     }
 }
 
-/// A duplicate of ours. `None`: the kernel has no such call, or does not let us.
-pub(crate) fn duplicate(pid: u32, fd: i32) -> Option<OwnedFd> {
-    let owned = |number: libc::c_long| {
-        let number = i32::try_from(number).ok().filter(|number| *number >= 0)?;
-        // SAFETY: the kernel has just made it for us.
-        Some(unsafe { OwnedFd::from_raw_fd(number) })
-    };
-    // SAFETY: these make descriptors of ours.
-    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    let file = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
-    owned(file)
-}
-
-/// `None`: as [`duplicate`].
+/// `None`: the kernel has no such call, or does not let us.
 fn now(pid: u32, fd: i32, events: i16) -> Option<Now> {
     // Files on disks are always ready. Where a server answers for one, a duplicate would wait, and
     // to ask what is not known may change it.
     if object(pid, fd)? == Object::Other && !is_epoll(pid, fd) {
         return None;
     }
-    let file = duplicate(pid, fd)?;
+    let file = duplicate(pid, fd).ok()?;
     let mut entry = libc::pollfd {
         fd: file.as_raw_fd(),
         events,

@@ -6,7 +6,7 @@
 
 use std::os::fd::AsRawFd;
 
-use crate::ready::duplicate;
+use flagfinder_linux::descriptors::duplicate;
 
 /// Who sent last on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ const WHOLE: usize = BYTES + 8;
 
 /// Who sent last there. `None`: nothing came yet, or it is no TCP connection that we may ask about.
 pub fn sent_last(pid: u32, fd: i32) -> Option<SentLast> {
-    let socket = duplicate(pid, fd)?;
+    let socket = duplicate(pid, fd).ok()?;
     let mut info = [0u8; WHOLE];
     let mut bytes = WHOLE as libc::socklen_t;
     // SAFETY: a buffer of ours, and its size.

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -233,7 +234,51 @@ static void stopped_sharer(const char *folder)
         sched_yield();
 }
 
+static int told[2];
+
+static void *tells_its_id(void *unused)
+{
+    int tid = own_tid();
+    if (write(told[1], &tid, sizeof tid) < 0)
+        exit(5);
+    sleep_long();
+    return unused;
+}
+
+/* An execve waits until a tracer has asked for the status of a thread that it ended. */
+static void execs_beside_a_traced_thread(const char *folder)
+{
+    char *path = new_fifo(folder);
+    int go[2];
+    new_pipe(told);
+    new_pipe(go);
+    pid_t child = fork();
+    if (child == 0) {
+        start(tells_its_id, NULL);
+        read_one(go[0]);
+        execl("/bin/true", "true", NULL);
+        exit(6);
+    }
+    pid_t tracer = fork();
+    if (tracer == 0) {
+        int tid;
+        if (read(told[0], &tid, sizeof tid) < 0 || ptrace(PTRACE_SEIZE, tid, 0, 0) != 0 ||
+            write(go[1], "", 1) < 0)
+            exit(6);
+        for (int end = 0; end < 2; end++) {
+            close(told[end]);
+            close(go[end]);
+        }
+        read_one(open(path, O_RDWR));
+    }
+    settle();
+    settle();
+    truth("input", tracer, tracer);
+    waitpid(child, NULL, 0);
+}
+
 const struct scenario in_processes[] = {
+    {"execs_beside_a_traced_thread", execs_beside_a_traced_thread},
     {"file_locks", file_locks},
     {"open_file_lock", open_file_lock},
     {"asks_file_lock", asks_file_lock},

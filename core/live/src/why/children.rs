@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Waits for the end of a child, and for the signal that tells of one.
 
-use flagfinder_linux::proc::{threads, Status};
+use flagfinder_linux::proc::{is_over, threads, Status};
 
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::name;
@@ -24,6 +24,40 @@ pub fn ends(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
         Debtor::seen(Who::Thread(child, child), reason)
     });
     vec![Obstacle::owed(Kind::Child, what, debtors.collect())]
+}
+
+/// The ends of all other threads of a process, for which an execve waits. One that is traced has
+/// ended for the kernel once its tracer has asked for its status.
+pub fn others_end(pid: u32, tid: u32) -> Vec<Obstacle> {
+    let others = threads(pid).into_iter().flatten();
+    let debtor = |other: u32| {
+        let status = Status::of_thread(pid, other).ok()?;
+        let has_ended = status.text("State:")?.starts_with(is_over);
+        let tracer = status.number("TracerPid:").filter(|tracer| *tracer != 0);
+        match (has_ended, tracer) {
+            (false, _) => Some(Debtor::seen(
+                Who::Thread(pid, other),
+                format!("thread {other} of process {pid} has not ended"),
+            )),
+            (true, Some(tracer)) => Some(Debtor::seen(
+                Who::Thread(tracer, tracer),
+                format!(
+                    "it traces thread {other} of process {pid}, which has ended, and has not asked \
+                     for its status"
+                ),
+            )),
+            (true, None) => None,
+        }
+    };
+    let debtors: Vec<Debtor> = others
+        .filter(|other| *other != tid)
+        .filter_map(debtor)
+        .collect();
+    if debtors.is_empty() {
+        return Vec::new();
+    }
+    let name = format!("the end of all other threads of process {pid}");
+    vec![Obstacle::owed(Kind::Child, name, debtors)]
 }
 
 /// The children that a process may look at between its waits. flagfinder itself, if the process

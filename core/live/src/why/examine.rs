@@ -23,7 +23,7 @@ use super::{
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
-use flagfinder_waits::call::{self, Timeout};
+use flagfinder_waits::call::{self, Timeout, SOON};
 use flagfinder_waits::descriptor;
 use flagfinder_waits::locks::takes_file_lock;
 use flagfinder_waits::proc::Call;
@@ -208,9 +208,6 @@ fn life(pid: u32, tid: u32) -> Option<Duration> {
     clock::now(libc::CLOCK_BOOTTIME)?.checked_sub(started)
 }
 
-/// A longer sleep is a wait, and no part of a loop.
-const SOON: Duration = Duration::from_millis(1100);
-
 fn is_short(timeout: Timeout) -> bool {
     timeout.time <= SOON && !timeout.absolute
 }
@@ -311,6 +308,9 @@ fn in_call(
             vec![locked::file_lock(pid, call.args[0] as i32)]
         }
         _ if is_for_child(call) => children::ends(pid, Some(call)),
+        libc::SYS_execve | libc::SYS_execveat if waits_for_others(activity) => {
+            children::others_end(pid, tid)
+        }
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
             children::signal(pid, tid, &name)
         }
@@ -322,12 +322,7 @@ fn in_call(
         _ => files::each(processes, pid, tid, &descriptors, &name),
     };
     if activity.state == 'D' && obstacles.is_empty() {
-        let what = format!(
-            "thread {tid} is in the kernel's {} and can't be interrupted: a disk, a network file \
-             system or a device has not answered, or a file system is frozen (fsfreeze)",
-            activity.sleeps_in
-        );
-        return State::End(End::outside(RootKind::Input, what));
+        return State::End(uninterruptible(activity));
     }
     // A channel to itself is no deadlock of a thread that wakes in time.
     if timeout.is_some_and(|timeout| !is_short(timeout)) {
@@ -358,6 +353,63 @@ fn in_call(
         obstacles.push(Obstacle::ends(Kind::Call, name, end));
     }
     State::Waits(obstacles)
+}
+
+/// An execve first ends all other threads of its process.
+fn waits_for_others(activity: &Activity) -> bool {
+    ["begin_new_exec", "de_thread", "flush_old_exec"].contains(&&*activity.sleeps_in)
+}
+
+/// Parts of the names of those functions of the kernel that wait for file systems and devices.
+const OF_STORAGE: &[&str] = &[
+    "page",
+    "folio",
+    "buffer",
+    "bit_wait",
+    "io_schedule",
+    "blk_",
+    "bio",
+    "rq_qos",
+    "wbt_",
+    "jbd2",
+    "journal",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "f2fs",
+    "sb_start_write",
+    "percpu_rwsem",
+    "writeback",
+    "nfs",
+    "rpc_",
+    "cifs",
+    "smb",
+    "ceph",
+    "p9_",
+    "scsi",
+    "nvme",
+    "usb_",
+    "md_",
+    "dm_",
+];
+
+/// In a state that no signal ends, for a reason that only the kernel's function tells.
+fn uninterruptible(activity: &Activity) -> End {
+    let (tid, function) = (activity.tid, &activity.sleeps_in);
+    let what = match function.is_empty() {
+        true => format!("thread {tid} is in the kernel and can't be interrupted"),
+        false => format!("thread {tid} is in the kernel's {function} and can't be interrupted"),
+    };
+    match OF_STORAGE.iter().any(|part| function.contains(part)) {
+        true => End::outside(
+            RootKind::Input,
+            format!(
+                "{what}: a disk, a network file system or a device has not answered, or a file \
+                 system is frozen (fsfreeze)"
+            ),
+        ),
+        false => End::unknown(format!("{what}: what it waits for there is not known")),
+    }
 }
 
 /// Is it the pipe, or an epoll descriptor of it, by which handlers of signals wake their process?
@@ -430,4 +482,25 @@ fn path_at(memory: &dyn flagfinder_code::AddressSpace, address: u64) -> String {
         .position(|byte| *byte == 0)
         .unwrap_or(got);
     String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_blamed_only_where_the_kernel_waits_for_storage() {
+        let kind = |function: &str| {
+            let activity = Activity {
+                sleeps_in: function.to_owned(),
+                ..Activity::default()
+            };
+            uninterruptible(&activity).kind
+        };
+        assert_eq!(kind("folio_wait_bit_common"), RootKind::Input);
+        assert_eq!(kind("percpu_rwsem_wait"), RootKind::Input);
+        for other in ["begin_new_exec", "kernel_clone", "exit_mm", ""] {
+            assert_eq!(kind(other), RootKind::Unknown);
+        }
+    }
 }
