@@ -10,6 +10,7 @@ from xml.sax.xmlreader import AttributesImpl
 import numpy as np
 
 from flagfinder.graph.tables import GraphTables, Table
+from flagfinder.shared.visible import fit_for_xml
 
 _NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 
@@ -53,7 +54,7 @@ class _GraphMl:
             for column, value in zip(table, row, strict=True):
                 if value != "":
                     self.open("data", {"key": f"{element}-{column}"})
-                    self._xml.characters(str(value))
+                    self._xml.characters(fit_for_xml(str(value)))
                     self.close("data")
             self.close(element)
 

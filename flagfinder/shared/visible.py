@@ -17,6 +17,8 @@ from collections.abc import Iterable
 _ACTING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# Characters of Unicode's basic plane that XML 1.0 forbids and that do not act.
+_NOT_IN_XML = re.compile("[\ufffe\uffff]")
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -28,6 +30,11 @@ def visible(text: str, keep: str = "") -> str:
     return _ACTING.sub(
         lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text
     )
+
+
+def fit_for_xml(text: str) -> str:
+    """The text without what XML forbids, or shows in another order than it has."""
+    return _NOT_IN_XML.sub("\ufffd", visible(text, keep="\n\t"))
 
 
 def as_unicode(words: Iterable[str]) -> list[str]:

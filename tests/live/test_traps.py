@@ -58,7 +58,7 @@ class Patient(AnsweringProgram):
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("traps") / "traps"
-    return compiled(built, PROGRAMS / "traps.c")
+    return compiled(built, PROGRAMS / "traps.c", "-mno-red-zone")
 
 
 @pytest.fixture
@@ -118,6 +118,14 @@ def test_one_that_ignores_it_is_not_stepped(patient: Patient) -> None:
     assert patient.end() == (0, 0)
 
 
+@pytest.mark.parametrize("patient", ["steps"], indirect=True)
+@pytest.mark.parametrize("in_place", [False, True], ids=["copied", "in-place"])
+def test_one_that_steps_itself_gets_all_of_its_traps(patient: Patient, in_place: bool) -> None:
+    for _ in range(3 * LOOKS):
+        look(patient, in_place=in_place)
+    assert patient.end() == (0, 0)
+
+
 @pytest.mark.parametrize("patient", ["begins"], indirect=True)
 def test_stepping_ends_before_it_begins_to_ignore_it(patient: Patient) -> None:
     for _ in range(LOOKS):
@@ -131,7 +139,7 @@ def test_one_that_waits_before_goes_on_waiting(patient: Patient, to_thread: bool
     _send(patient, to_thread)
     before = patient.state()
     thread = look(patient)
-    assert thread.steps == 0 and "blocks SIGTRAP and was sent one" in thread.reason, thread
+    assert thread.steps == 0 and "SIGTRAP of its own waits" in thread.reason, thread
     assert patient.state() == before
     assert patient.end() == (0, 0)
 

@@ -21,6 +21,9 @@ const CALL_BYTES: u64 = 2;
 const LOWEST: u64 = 0x1_0000;
 /// The end of what a process may map.
 const TOP: u64 = 0x7fff_ffff_f000;
+/// The segments of 64-bit programs.
+const LONG_MODE: u64 = 0x33;
+const STACK: u64 = 0x2b;
 /// A call takes a step or two; more are no steps of it.
 const MOST_STEPS: u32 = 16;
 
@@ -139,6 +142,8 @@ impl Child {
         let before = self.registers()?;
         let argument = |n: usize| arguments.get(n).copied().unwrap_or(0);
         let mut registers = before;
+        // The copy may run 32-bit code, by whose numbers and registers it would be another call.
+        (registers.cs, registers.ss) = (LONG_MODE, STACK);
         registers.rip = self.home;
         registers.rax = number as u64;
         registers.orig_rax = u64::MAX;
@@ -347,8 +352,8 @@ fn vector(base: usize, length: usize) -> libc::iovec {
     }
 }
 
-/// Allows calls whose instruction pointer is `from`, and kills the process at any other.
-fn filter(from: u64) -> [libc::sock_filter; 7] {
+/// Allows 64-bit calls whose instruction pointer is `from`, and kills the process at any other.
+fn filter(from: u64) -> [libc::sock_filter; 8] {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     let load = |offset| libc::sock_filter {
         code: (BPF_LD | BPF_W | BPF_ABS) as u16,
@@ -369,14 +374,18 @@ fn filter(from: u64) -> [libc::sock_filter; 7] {
         k: value,
     };
     // Offsets in `struct seccomp_data`.
+    const ARCHITECTURE: u32 = 4;
     const POINTER: u32 = 8;
+    /// AUDIT_ARCH_X86_64 of linux/audit.h.
+    const LONG: u32 = 0xc000_003e;
     [
+        load(ARCHITECTURE),
+        unless_equal_skip(LONG, 5),
         load(POINTER),
         unless_equal_skip(from as u32, 3),
         load(POINTER + 4),
         unless_equal_skip((from >> 32) as u32, 1),
         answer(libc::SECCOMP_RET_ALLOW),
-        answer(libc::SECCOMP_RET_KILL_PROCESS),
         answer(libc::SECCOMP_RET_KILL_PROCESS),
     ]
 }
@@ -413,5 +422,26 @@ fn become_copy(home: u64) -> ! {
             libc::kill(libc::getpid(), libc::SIGSTOP);
         }
         libc::_exit(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_calls_are_those_of_64_bit_programs_whatever_code_the_copy_runs() {
+        const SHORT_MODE: u64 = 0x23;
+        let child = Child::start(&[]).expect("a process");
+        let mut registers = child.registers().expect("it is stopped");
+        registers.cs = SHORT_MODE;
+        child.set_registers(&registers).expect("it is stopped");
+        let content = [7; PAGE as usize];
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        child.map(0x40_0000, &content, writable).expect("a page");
+        let mut found = [0; PAGE as usize];
+        assert_eq!(child.read(0x40_0000, &mut found), found.len());
+        assert_eq!(found, content);
+        assert_eq!(child.registers().expect("it is stopped").cs, SHORT_MODE);
     }
 }

@@ -73,8 +73,11 @@ struct Load {
     held: u64,
 }
 
-/// Larger notes are damaged: those of 100,000 threads with AVX-512 take less.
-const NOTES_MOST: u64 = 1 << 30;
+/// Larger notes are damaged: those of 60,000 threads with AVX-512 take less. A packed file of a few
+/// pages may hold any number of them.
+const NOTES_MOST: u64 = 1 << 28;
+/// So many segments no process has: vm.max_map_count is a sixteenth unless it is raised.
+const SEGMENTS_MOST: usize = 1 << 20;
 /// More than any kernel has had so far.
 const CLOCK_PAGES: u64 = 16;
 
@@ -139,10 +142,15 @@ impl CoreFile {
         };
         let mut notes = Notes::default();
         let held = content.metadata().map_err(|e| format!("{e}."))?.len();
+        let mut notes_may_take = NOTES_MOST.min(held);
+        if header.phnum(endian, &cache).map_err(damaged)? > SEGMENTS_MOST {
+            return Err("It has more segments than any process has mappings.".into());
+        }
         for segment in header.program_headers(endian, &cache).map_err(damaged)? {
             match segment.p_type(endian) {
                 elf::PT_LOAD => core.add_load(segment, endian),
-                elf::PT_NOTE if segment.p_filesz(endian) <= NOTES_MOST.min(held) => {
+                elf::PT_NOTE if segment.p_filesz(endian) <= notes_may_take => {
+                    notes_may_take -= segment.p_filesz(endian);
                     let mut bytes = vec![0; segment.p_filesz(endian) as usize];
                     content
                         .read_exact_at(&mut bytes, segment.p_offset(endian))
@@ -183,7 +191,7 @@ impl CoreFile {
         });
     }
 
-    fn take(&mut self, notes: Notes) {
+    fn take(&mut self, mut notes: Notes) {
         let identity = notes.identity;
         self.pid = identity.pid;
         self.signal = notes.threads.first().map_or(0, |thread| thread.signal);
@@ -196,8 +204,12 @@ impl CoreFile {
         let left_out = notes.named.iter().filter(|thread| thread.is_left_out);
         self.left_out = left_out.map(|thread| thread.tid).collect();
         self.program = program(&notes.files, &notes.name);
+        notes.files.sort_by_key(|file| file.start);
         // `gcore` leaves out memory that is as in its file.
-        let held = |file: &&MappedFile| self.regions.iter().any(|r| r.holds(file.start));
+        let held = |file: &&MappedFile| {
+            let above = self.regions.partition_point(|r| r.start <= file.start);
+            above > 0 && self.regions[above - 1].holds(file.start)
+        };
         let left_out: Vec<Region> = notes
             .files
             .iter()
@@ -484,5 +496,39 @@ mod tests {
             .expect("refused");
         assert!(error.what.contains("no core file"), "{error}");
         assert!(CoreFile::open(Path::new("/dev/zero"), Files::default()).is_err());
+    }
+
+    /// A file with holes, of this many segments that are all zero.
+    fn refused(segments: usize) -> String {
+        const HEADER: usize = 64;
+        let size = size_of::<elf::ProgramHeader64<Endianness>>();
+        let mut head = vec![0; 2 * HEADER];
+        head[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let mut put =
+            |at: usize, value: u16| head[at..at + 2].copy_from_slice(&value.to_le_bytes());
+        put(16, elf::ET_CORE);
+        put(18, elf::EM_X86_64);
+        put(20, 1);
+        put(32, 2 * HEADER as u16);
+        put(40, HEADER as u16);
+        put(52, HEADER as u16);
+        put(54, size as u16);
+        // So many segments that a section's header has their number.
+        put(56, elf::PN_XNUM);
+        put(58, HEADER as u16);
+        put(60, 1);
+        head[HEADER + 44..HEADER + 48].copy_from_slice(&(segments as u32).to_le_bytes());
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().write_all_at(&head, 0).expect("written");
+        let length = head.len() + segments * size;
+        file.as_file().set_len(length as u64).expect("a hole");
+        let error = CoreFile::open(file.path(), Files::default()).err();
+        error.expect("refused").found
+    }
+
+    #[test]
+    fn more_segments_than_a_process_has_are_not_read() {
+        assert!(refused(SEGMENTS_MOST).contains("no thread"));
+        assert!(refused(SEGMENTS_MOST + 1).contains("more segments"));
     }
 }

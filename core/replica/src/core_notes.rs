@@ -19,6 +19,9 @@ use crate::source::{Identity, Region, ThreadState};
 /// Auxiliary vector: where the vDSO lies, and the path of the program.
 const AT_SYSINFO_EHDR: u64 = 33;
 
+/// The kernel's own note holds no more (kernel.core_file_note_size_limit).
+const FILES_MOST: usize = 1 << 19;
+
 /// The kernel names the program by at most 15 characters; its file is mapped.
 pub(crate) fn program(files: &[MappedFile], name: &str) -> String {
     let is_it = |file: &&MappedFile| {
@@ -191,7 +194,7 @@ fn mapped_files(desc: &[u8]) -> Vec<MappedFile> {
     };
     let is_stretch = |file: &MappedFile| file.start < file.end && i64::try_from(file.end).is_ok();
     names
-        .take(count)
+        .take(count.min(FILES_MOST))
         .enumerate()
         .filter_map(entry)
         .filter(is_stretch)
@@ -199,7 +202,7 @@ fn mapped_files(desc: &[u8]) -> Vec<MappedFile> {
 }
 
 /// The mappings as /proc/PID/maps would list them. The core has no inode numbers: 1 stands for a
-/// file.
+/// file. `files` are in ascending order.
 pub(crate) fn maps(
     regions: &[Region],
     files: &[MappedFile],
@@ -209,12 +212,13 @@ pub(crate) fn maps(
 ) -> Maps {
     let main_stack = threads.iter().map(|thread| thread.state.registers.rsp);
     let main_stack: Vec<u64> = main_stack.collect();
-    let last_file = |below: u64| files.iter().rfind(|file| file.start < below);
+    let last_file = |below: u64| {
+        let above = files.partition_point(|file| file.start < below);
+        above.checked_sub(1).map(|last| &files[last])
+    };
     let mut has_heap = false;
     let mapping = |region: &Region| {
-        let file = files
-            .iter()
-            .find(|file| file.start <= region.start && region.start < file.end);
+        let file = last_file(region.start + 1).filter(|file| region.start < file.end);
         let is = |right: i32| region.protection & right != 0;
         let anonymous_and_writable = file.is_none() && is(libc::PROT_WRITE);
         // The heap is the first memory without a file behind the program's own.
@@ -251,7 +255,10 @@ pub(crate) fn maps(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::source::PAGE;
 
     #[test]
     fn mapped_files_are_read_until_they_end() {
@@ -274,5 +281,44 @@ mod tests {
         // A count that the note does not hold.
         note[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(mapped_files(&note).is_empty());
+    }
+
+    #[test]
+    fn no_more_files_are_kept_than_the_kernel_notes() {
+        let count = FILES_MOST + 3;
+        let mut note = [count as u64, 4096].map(u64::to_le_bytes).concat();
+        note.extend([1u64, 2, 0].map(u64::to_le_bytes).concat().repeat(count));
+        note.extend(b"a\0".repeat(count));
+        assert_eq!(mapped_files(&note).len(), FILES_MOST);
+    }
+
+    #[test]
+    fn mappings_are_told_soon_however_many_there_are() {
+        const COUNT: u64 = 100_000;
+        let place = |number: u64| (number * 2 * PAGE, (number * 2 + 1) * PAGE);
+        let region = |number| Region {
+            start: place(number).0,
+            end: place(number).1,
+            protection: libc::PROT_READ,
+            fresh: false,
+            anonymous: false,
+        };
+        let file = |number| MappedFile {
+            start: place(number).0,
+            end: place(number).1,
+            offset: number * PAGE,
+            path: format!("/{number}"),
+        };
+        let regions: Vec<Region> = (1..COUNT).map(region).collect();
+        let files: Vec<MappedFile> = (1..COUNT).map(file).collect();
+        let begin = Instant::now();
+        let maps = maps(&regions, &files, "", None, &[]);
+        assert!(begin.elapsed() < Duration::from_secs(2));
+        for (mapping, file) in maps.all().iter().zip(&files) {
+            assert_eq!(
+                (&mapping.path, mapping.file_offset),
+                (&file.path, file.offset)
+            );
+        }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn ignores_traps(tid: i32) -> Failure {
 pub(crate) fn trap_waits(tid: i32) -> Failure {
     unable(
         format!("Thread {tid} is not stepped"),
-        "It blocks SIGTRAP and was sent one, which a step would deliver",
+        "A SIGTRAP of its own waits, which a step would take or deliver",
         "Try again once it has taken that signal",
     )
 }

@@ -17,6 +17,7 @@ use flagfinder_waits::proc::Call;
 
 use crate::error::{self, unable_by, Result};
 use crate::let_go::Held;
+use crate::popped::TRAP_FLAG;
 use crate::{helper, restart, stoppable};
 
 /// The kernel's number for stops that are no signal: an interrupt, or a stopped process.
@@ -256,9 +257,7 @@ impl Tracee {
                         && self.may_notice(&restart::call(&now));
                     return Ok(!self.begins_call);
                 }
-                // The program's own: we do not step here.
-                Stop::Step => self.signal = libc::SIGTRAP,
-                Stop::Signal(_) => {}
+                Stop::Step | Stop::Signal(_) => {}
                 Stop::Timeout => match self.halt(UNSTEPPED) {
                     Stop::Interrupted => {
                         self.undo_interruption()?;
@@ -340,7 +339,7 @@ impl Tracee {
             EVENT_STOP => Stop::Frozen,
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
             _ if signal == CALL_STOP => Stop::Call,
-            _ if signal == libc::SIGTRAP && !self.is_sent_trap() => {
+            _ if signal == libc::SIGTRAP && self.steps && !self.is_sent_trap() => {
                 self.steps = false;
                 if std::mem::take(&mut self.pushes_flags) {
                     self.clean_pushed_flags();
@@ -421,13 +420,12 @@ impl Tracee {
     /// Takes the trap flag out of the flags that a stepped `pushf` put on the stack: popped
     /// after we are gone it would kill the program.
     fn clean_pushed_flags(&self) {
-        const TRAP: u64 = 1 << 8;
         let Ok(libc::user_regs_struct { rsp, .. }) = self.registers() else {
             return;
         };
         let mut word = [0u8; 8];
         if self.read(rsp, &mut word) == 8 {
-            let flags = u64::from_le_bytes(word) & !TRAP;
+            let flags = u64::from_le_bytes(word) & !TRAP_FLAG;
             // If it fails, the flag stays as a plain debugger leaves it.
             let _ = request(
                 libc::PTRACE_POKEDATA,

@@ -36,7 +36,7 @@ impl Tracee {
     /// Fails if a step would change what the process does with SIGTRAP.
     ///
     /// # Errors
-    /// Four parts: it ignores SIGTRAP, or one waits that it blocks.
+    /// Four parts: it ignores SIGTRAP, or one waits.
     pub(crate) fn check_traps(&self) -> Result<()> {
         let status =
             Status::of(self.tid as u32).ok_or_else(|| error::does_not_stop(self.tid, true))?;
@@ -44,8 +44,7 @@ impl Tracee {
         if has("SigIgn:") {
             return Err(error::ignores_traps(self.tid));
         }
-        let waits = has("SigPnd:") || has("ShdPnd:");
-        match waits && self.blocks_traps() {
+        match has("SigPnd:") || has("ShdPnd:") {
             true => Err(error::trap_waits(self.tid)),
             false => Ok(()),
         }

@@ -12,6 +12,7 @@ use crate::builder::{ReadMemory, WindowBuilder};
 use crate::error::Result;
 use crate::pause::Pause;
 use crate::pin::Pin;
+use crate::popped::TRAP_FLAG;
 use crate::ptrace::{Stop, Tracee};
 use crate::{helper, popped, queue};
 
@@ -183,6 +184,10 @@ impl Stepper {
             let over = spent > time || held + self.slowest > limits.pause;
             if over || self.builder.window.len() >= limits.steps || helper::is_abandoned() {
                 return Ok(Ended::Limit);
+            }
+            // It steps itself: nobody could tell its traps from ours, and ours hide its flag.
+            if now.eflags & TRAP_FLAG != 0 {
+                return Ok(Ended::Trap);
             }
             let here = self.builder.decode(tracee, now.rip);
             if begins_to_ignore_traps(tracee, &now, here.as_ref()) {

@@ -2,7 +2,7 @@
 /* Does one thing with SIGTRAP again and again, and counts what a tracer makes of it.
  * argv[1]: "blocks" it, "sets" its mask, "waits" with another mask, "handles" a fault with all
  * signals blocked, blocks it and "computes" for long, "ignores" it, "begins" to ignore it, makes
- * "calls" that no copy makes.
+ * "calls" that no copy makes, "steps" itself by the trap flag. Built with -mno-red-zone.
  * argv[2]: its first thread blocks nothing. On "state": its handlers. On "end": what went wrong. */
 #define _GNU_SOURCE
 #include "handlers.h"
@@ -24,6 +24,17 @@ static volatile int *page;
 static int is(const char *name) { return strcmp(kind, name) == 0; }
 static void on_trap(int number) { (void)number; traps++; }
 static void on_alarm(int number) { (void)number; alarms++; }
+
+/* Each instruction from the second on ends with a trap, until the flag is taken away. */
+static void step_itself(void)
+{
+    unsigned long before = traps;
+    __asm__ volatile("pushfq\n orl $0x100, (%%rsp)\n popfq\n nop\n nop\n nop\n"
+                     "pushfq\n andl $~0x100, (%%rsp)\n popfq\n nop" ::
+                         : "cc", "memory");
+    wrong += traps - before != 6;
+    traps = before;
+}
 
 /* Lets the faulting instruction through; its own mask has all signals. */
 static void on_fault(int number)
@@ -82,6 +93,8 @@ static void one_round(int descriptor, int events)
         if (write(events, &one, 8) != 8 || read(events, bytes, 8) != 8)
             wrong++;
         lseek(descriptor, 0, 0);
+    } else if (is("steps")) {
+        step_itself();
     }
     rounds++;
 }
