@@ -7,6 +7,7 @@ use flagfinder_machine::Window;
 use iced_x86::Mnemonic;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::carried;
 use crate::circle;
 use crate::compound;
 use crate::condition::Condition;
@@ -99,6 +100,8 @@ pub struct Analysis {
     pub generated: Generated,
     /// Addresses of links that form a circle, which the loop walks; empty if it walks none.
     pub circle: Vec<u64>,
+    /// A step by which the loop hands on a value that is new in each round: it computes.
+    pub computes: Option<u32>,
 }
 
 /// The window's loop and candidates; `None` if nothing repeats. `scans`: the word at which a scan
@@ -182,6 +185,9 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
     }
     let circle = circle::links(window, &dependence, &spin, &exits, &conditions);
     let circle = circle.unwrap_or_default();
+    let asked: Vec<u32> = candidates.iter().map(|word| word.step).collect();
+    let asked = (interpreted.is_some() && !generated.holds_loop).then_some(&asked[..]);
+    let computes = carried::computes(window, names, &dependence, &spin, asked);
     Some(Analysis {
         work: own.work,
         kind,
@@ -201,6 +207,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         interpreted: interpreted.unwrap_or_default(),
         of_task: false,
         circle,
+        computes,
         generated,
         spin,
     })

@@ -356,7 +356,9 @@ impl Ranker<'_> {
         let of_task = depths.schedules && !depths.runtime[exit];
         let otherwise = outside.live && !progress.repeats && !of_task;
         let is_woken = progress.is_woken && !of_task;
-        let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
+        let computes = outside.live && analysis.computes.is_some();
+        let progresses =
+            analysis.exits[exit].induction || progress.consumes || is_woken || computes;
         // A word that others change between the reads is data if the loop also writes new data, or
         // reads elsewhere in most iterations, as in the slots of a queue.
         let is_data = !candidate.steady && (analysis.work || part < 0.5);

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+//! Does the loop compute? Then it hands a value on from round to round that is new each time.
+//!
+//! In: a window and its loop. Out: a step that makes such a value from what it made the round
+//! before. A thread that waits does the same in each round: it may count its rounds, wait longer
+//! and longer, or go round a ring, and the values that it hands on then grow by as much as the
+//! round before, or come again. One that hashes, sums up, or goes from state to state has another
+//! value and another difference nearly every time. What comes from outside is no sign of it: a
+//! clock, a call's answer, a word that others write. Nor are numbers by chance of the C library.
+//! A loop that pauses, yields or sleeps says itself that it waits. Of work that begins anew in each
+//! round, the rounds of its longest inner loop are asked the same. Blind spots: work without such a
+//! loop; results of vector code, of which only the kind of instruction tells.
+
+use flagfinder_code::Names;
+use flagfinder_linux::syscalls::{role, Role};
+use flagfinder_machine::Window;
+use iced_x86::Mnemonic;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::dependence::{Dependence, Input};
+use crate::runtime::is_runtime_module;
+use crate::spin_loop::SpinLoop;
+
+/// Fewer rounds tell nothing, and no more are compared.
+const LEAST: usize = 6;
+const MOST: usize = 32;
+/// Most steps that are followed back from one value, and most values that are followed.
+const REACH: usize = 4_000;
+const FOLLOWED: usize = 48;
+/// The number of the stack pointer.
+const RSP: u8 = 4;
+
+/// A step that makes a new value in each round, in part from the one of the round before. `asked`:
+/// a step of an interpreter's loop that reads a word for a test, for each such word. The
+/// interpreter goes round for each piece of its program, which goes round when it asks again.
+pub(crate) fn computes(
+    window: &Window,
+    names: &Names,
+    dependence: &Dependence,
+    spin: &SpinLoop,
+    asked: Option<&[u32]>,
+) -> Option<u32> {
+    if says_that_it_waits(window, spin) {
+        return None;
+    }
+    let of = |starts: &[u32]| of_rounds(window, names, dependence, starts);
+    match asked {
+        Some(asked) => of(&seldomest(window, asked)?),
+        None => of(&spin.starts).or_else(|| of(&within(window, spin)?)),
+    }
+}
+
+/// Where the loop reads the word that it reads most seldom.
+fn seldomest(window: &Window, asked: &[u32]) -> Option<Vec<u32>> {
+    let read = |step: u32| {
+        let mut reads = window.accesses(step).iter();
+        let read = reads.find(|access| !access.write)?;
+        Some((window.code_index(step), read.address?))
+    };
+    let mut steps: FxHashMap<(u32, u64), Vec<u32>> = FxHashMap::default();
+    steps.extend(
+        asked
+            .iter()
+            .filter_map(|&step| Some((read(step)?, Vec::new()))),
+    );
+    let codes: FxHashSet<u32> = steps.keys().map(|(code, _)| *code).collect();
+    for step in (0..window.len()).filter(|&step| codes.contains(&window.code_index(step))) {
+        if let Some(steps) = read(step).and_then(|place| steps.get_mut(&place)) {
+            steps.push(step);
+        }
+    }
+    let enough = steps.into_values().filter(|steps| steps.len() > LEAST);
+    enough.min_by_key(|steps| (steps.len(), steps[0]))
+}
+
+/// The rounds of a loop that is most of one round: work that begins anew in each.
+fn within(window: &Window, spin: &SpinLoop) -> Option<Vec<u32>> {
+    let &[.., begin, end] = spin.starts.as_slice() else {
+        return None;
+    };
+    let mut steps: FxHashMap<(u32, u64), Vec<u32>> = FxHashMap::default();
+    for step in begin..end {
+        let place = (window.code_index(step), window.rsp(step));
+        steps.entry(place).or_default().push(step);
+    }
+    let most = steps
+        .into_values()
+        .max_by_key(|steps| (steps.len(), steps[0]))?;
+    let length = most.last()? - most.first()?;
+    (length * 2 >= end - begin).then_some(most)
+}
+
+fn of_rounds(
+    window: &Window,
+    names: &Names,
+    dependence: &Dependence,
+    starts: &[u32],
+) -> Option<u32> {
+    let rounds = starts.len() - 1;
+    if rounds < LEAST {
+        return None;
+    }
+    let starts = &starts[rounds - rounds.min(MOST)..];
+    let carried = Carried {
+        window,
+        dependence,
+        starts,
+        made: made(window, starts),
+    };
+    let is_new = |rounds: &&Vec<u32>| {
+        let values = rounds.iter().map(|&step| value(window, step));
+        let values: Option<Vec<u64>> = values.collect();
+        values.is_some_and(|values| are_new(&values))
+    };
+    let has_call = window.syscalls.iter().any(|call| call.step >= starts[0]);
+    let is_vector = |rounds: &&Vec<u32>| {
+        let mnemonic = rounds.first().map(|&step| window.code(step).mnemonic);
+        !has_call && rounds.len() >= LEAST && mnemonic.is_some_and(multiplies)
+    };
+    let every_round = carried.made.values();
+    let every_round = every_round.filter(|rounds| rounds.len() * 8 >= (starts.len() - 1) * 7);
+    let mut last: Vec<u32> = every_round
+        .filter(|rounds| is_new(rounds) || is_vector(rounds))
+        .filter_map(|rounds| rounds.last().copied())
+        .collect();
+    last.sort_unstable_by_key(|step| std::cmp::Reverse(*step));
+    let is_chance = |step: u32| {
+        let module = names.code(window.pc(step)).module;
+        module.as_deref().is_some_and(is_runtime_module)
+    };
+    last.into_iter()
+        .take(FOLLOWED)
+        .find(|&step| carried.is_handed_on(step) && !is_chance(step))
+}
+
+/// Does it pause, yield or sleep in every second round or more?
+fn says_that_it_waits(window: &Window, spin: &SpinLoop) -> bool {
+    let steps = spin.first_step()..spin.end;
+    let pauses = steps.filter(|&step| window.code(step).mnemonic == Mnemonic::Pause);
+    let calls = window.syscalls.iter().filter(|call| {
+        let role = role(call.number, &call.args);
+        call.step >= spin.first_step() && matches!(role, Role::Yield | Role::Sleep)
+    });
+    let in_rounds: FxHashSet<usize> = pauses
+        .chain(calls.map(|call| call.step))
+        .map(|step| spin.round_of(step))
+        .collect();
+    in_rounds.len() * 2 >= spin.starts.len() - 1
+}
+
+/// By instruction and frame: where it was executed last in each round.
+fn made(window: &Window, starts: &[u32]) -> FxHashMap<(u32, u64), Vec<u32>> {
+    let mut made: FxHashMap<(u32, u64), Vec<u32>> = FxHashMap::default();
+    for round in starts.windows(2) {
+        for step in round[0]..round[1] {
+            let steps = made
+                .entry((window.code_index(step), window.rsp(step)))
+                .or_default();
+            match steps.last_mut().filter(|last| **last >= round[0]) {
+                Some(last) => *last = step,
+                None => steps.push(step),
+            }
+        }
+    }
+    made
+}
+
+/// What the step leaves in a register, or else in memory.
+fn value(window: &Window, step: u32) -> Option<u64> {
+    let mut results = window.results(step).iter();
+    if let Some((_, value)) = results.find(|(register, _)| *register != RSP) {
+        return value.get(64);
+    }
+    let mut writes = window.accesses(step).iter().filter(|access| access.write);
+    let write = writes.next()?;
+    write.value.get((write.bytes * 8).min(64))
+}
+
+/// Hardly any of the values comes twice, and hardly any of their differences.
+fn are_new(values: &[u64]) -> bool {
+    let differences = values.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+    let differences: FxHashSet<u64> = differences.collect();
+    let distinct: FxHashSet<&u64> = values.iter().collect();
+    values.len() >= LEAST
+        && distinct.len() * 4 >= values.len() * 3
+        && differences.len() * 2 >= values.len()
+}
+
+/// Vector code that does more than to count or to copy.
+fn multiplies(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Mulss
+            | M::Mulsd
+            | M::Mulps
+            | M::Mulpd
+            | M::Divss
+            | M::Divsd
+            | M::Divps
+            | M::Divpd
+            | M::Vmulss
+            | M::Vmulsd
+            | M::Vmulps
+            | M::Vmulpd
+            | M::Vdivss
+            | M::Vdivsd
+            | M::Vfmadd132sd
+            | M::Vfmadd213sd
+            | M::Vfmadd231sd
+            | M::Vfmadd231pd
+            | M::Aesenc
+            | M::Vaesenc
+            | M::Sha256rnds2
+            | M::Fmul
+            | M::Fdiv
+    )
+}
+
+struct Carried<'a> {
+    window: &'a Window,
+    dependence: &'a Dependence,
+    starts: &'a [u32],
+    made: FxHashMap<(u32, u64), Vec<u32>>,
+}
+
+impl Carried<'_> {
+    /// Is the value made from what the same instruction made a round before, and from nothing that
+    /// comes from outside?
+    fn is_handed_on(&self, step: u32) -> bool {
+        let place = |step: u32| (self.window.code_index(step), self.window.rsp(step));
+        let round = self.starts.partition_point(|&start| start <= step) - 1;
+        let (begin, before) = (self.starts[round], self.starts[round.saturating_sub(1)]);
+        let mut seen = FxHashSet::default();
+        let (mut left, mut is_own) = (vec![step], false);
+        while let Some(at) = left.pop() {
+            if !seen.insert(at) || at < before {
+                continue;
+            }
+            if seen.len() > REACH || self.is_from_outside(at) {
+                return false;
+            }
+            is_own |= at < begin && place(at) == place(step);
+            let reads = self.window.accesses(at).iter().any(|access| !access.write);
+            let inputs = self.dependence.inputs(at).iter();
+            let counts = inputs.filter(|edge| edge.input != Input::Address || reads);
+            left.extend(counts.map(|edge| edge.from));
+        }
+        is_own
+    }
+
+    /// A call, a clock, chance, or a word that others write: at one address, with one value after
+    /// another.
+    fn is_from_outside(&self, step: u32) -> bool {
+        let window = self.window;
+        let is_outside = matches!(
+            window.code(step).mnemonic,
+            Mnemonic::Rdtsc | Mnemonic::Rdtscp | Mnemonic::Rdrand | Mnemonic::Rdseed
+        );
+        if is_outside || window.syscall_at(step).is_some() || window.comes_from_call(step) {
+            return true;
+        }
+        let inputs = self.dependence.inputs(step).iter();
+        let is_own = |at: usize| {
+            let mut inputs = inputs.clone();
+            inputs.any(|edge| edge.input == Input::Memory(at as u8))
+        };
+        let accesses = window.accesses(step).iter().enumerate();
+        let mut foreign = accesses.filter(|(at, access)| !access.write && !is_own(*at));
+        foreign.any(|(at, read)| {
+            let place = (window.code_index(step), window.rsp(step));
+            let others = self.made.get(&place).into_iter().flatten();
+            others
+                .filter_map(|&other| window.accesses(other).get(at))
+                .any(|other| other.address == read.address && other.value != read.value)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_rings_and_longer_waits_are_not_new() {
+        let values = |next: &dyn Fn(u64) -> u64| (0..20).map(next).collect::<Vec<u64>>();
+        assert!(!are_new(&values(&|round| 7 + 8 * round)), "a count");
+        assert!(!are_new(&values(&|round| round % 4 * round % 4)), "a ring");
+        assert!(!are_new(&values(&|round| 1 << round.min(6))), "a back-off");
+        assert!(!are_new(&values(&|round| round / 2 * 24)), "every second");
+        let hash = |round: u64| {
+            (round + 1)
+                .wrapping_mul(round + 3)
+                .wrapping_mul(0x9e37_79b9)
+        };
+        assert!(are_new(&values(&hash)));
+        assert!(are_new(&values(&|round| round * round)), "a sum of counts");
+        assert!(!are_new(&[1, 5, 19, 3]), "too few");
+    }
+}
