@@ -7,9 +7,9 @@
 //! round before, or come again. One that hashes, sums up, or goes from state to state has another
 //! value and another difference nearly every time. What comes from outside is no sign of it: a
 //! clock, a call's answer, a word that others write. Nor are numbers by chance of the C library.
-//! A loop that pauses, yields or sleeps says itself that it waits. Of work that begins anew in each
-//! round, the rounds of its longest inner loop are asked the same. Blind spots: work without such a
-//! loop; results of vector code, of which only the kind of instruction tells.
+//! A loop that pauses, yields or sleeps says itself that it waits. Work that begins anew in
+//! each round shows as a long chain of results, each made from the one before. Blind spots: sums
+//! that begin anew; results of vector code, of which only the kind of instruction tells.
 
 use flagfinder_code::Names;
 use flagfinder_linux::syscalls::{role, Role};
@@ -27,6 +27,8 @@ const MOST: usize = 32;
 /// Most steps that are followed back from one value, and most values that are followed.
 const REACH: usize = 4_000;
 const FOLLOWED: usize = 48;
+/// Work is a chain of so many steps that mix values, each with what the one before made.
+const DEEP: u32 = 48;
 /// The number of the stack pointer.
 const RSP: u8 = 4;
 
@@ -40,13 +42,10 @@ pub(crate) fn computes(
     spin: &SpinLoop,
     asked: Option<&[u32]>,
 ) -> Option<u32> {
-    if says_that_it_waits(window, spin) {
-        return None;
-    }
     let of = |starts: &[u32]| of_rounds(window, names, dependence, starts);
     match asked {
         Some(asked) => of(&seldomest(window, asked)?),
-        None => of(&spin.starts).or_else(|| of(&within(window, spin)?)),
+        None => of(&spin.starts).or_else(|| works(window, dependence, spin)),
     }
 }
 
@@ -73,21 +72,29 @@ fn seldomest(window: &Window, asked: &[u32]) -> Option<Vec<u32>> {
     enough.min_by_key(|steps| (steps.len(), steps[0]))
 }
 
-/// The rounds of a loop that is most of one round: work that begins anew in each.
-fn within(window: &Window, spin: &SpinLoop) -> Option<Vec<u32>> {
+/// A step of the last whole round at the end of so long a chain of mixing that this is work, though
+/// it may begin anew in each round: a checksum, a series. What a wait asks is looked up and compared.
+fn works(window: &Window, dependence: &Dependence, spin: &SpinLoop) -> Option<u32> {
     let &[.., begin, end] = spin.starts.as_slice() else {
         return None;
     };
-    let mut steps: FxHashMap<(u32, u64), Vec<u32>> = FxHashMap::default();
+    let mut depths = vec![0u32; (end - begin) as usize];
     for step in begin..end {
-        let place = (window.code_index(step), window.rsp(step));
-        steps.entry(place).or_default().push(step);
+        let reads = window.accesses(step).iter().any(|access| !access.write);
+        let inputs = dependence.inputs(step).iter();
+        let inputs = inputs.filter(|edge| edge.from >= begin);
+        let values = inputs.filter(|edge| edge.input != Input::Address || reads);
+        let deepest = values
+            .map(|edge| depths[(edge.from - begin) as usize])
+            .max();
+        let code = window.code(step);
+        let depth = deepest.unwrap_or(0) + u32::from(mixes(code.mnemonic));
+        if depth >= DEEP {
+            return Some(step);
+        }
+        depths[(step - begin) as usize] = depth;
     }
-    let most = steps
-        .into_values()
-        .max_by_key(|steps| (steps.len(), steps[0]))?;
-    let length = most.last()? - most.first()?;
-    (length * 2 >= end - begin).then_some(most)
+    None
 }
 
 fn of_rounds(
@@ -134,7 +141,7 @@ fn of_rounds(
 }
 
 /// Does it pause, yield or sleep in every second round or more?
-fn says_that_it_waits(window: &Window, spin: &SpinLoop) -> bool {
+pub(crate) fn pauses(window: &Window, spin: &SpinLoop) -> bool {
     let steps = spin.first_step()..spin.end;
     let pauses = steps.filter(|&step| window.code(step).mnemonic == Mnemonic::Pause);
     let calls = window.syscalls.iter().filter(|call| {
@@ -199,22 +206,81 @@ fn multiplies(mnemonic: Mnemonic) -> bool {
             | M::Divsd
             | M::Divps
             | M::Divpd
+            | M::Sqrtss
+            | M::Sqrtsd
+            | M::Fmul
+            | M::Fmulp
+            | M::Fdiv
+            | M::Fdivp
+            | M::Fdivr
+            | M::Fdivrp
             | M::Vmulss
             | M::Vmulsd
             | M::Vmulps
             | M::Vmulpd
             | M::Vdivss
             | M::Vdivsd
+            | M::Vdivps
+            | M::Vdivpd
             | M::Vfmadd132sd
             | M::Vfmadd213sd
             | M::Vfmadd231sd
+            | M::Vfmadd132pd
+            | M::Vfmadd213pd
             | M::Vfmadd231pd
             | M::Aesenc
+            | M::Aesdec
             | M::Vaesenc
+            | M::Vaesdec
+            | M::Sha1rnds4
             | M::Sha256rnds2
-            | M::Fmul
-            | M::Fdiv
+            | M::Sha256msg2
     )
+}
+
+/// Does its result say little of one operand alone?
+fn mixes(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    multiplies(mnemonic)
+        || matches!(
+            mnemonic,
+            M::Xor
+                | M::Imul
+                | M::Mul
+                | M::Mulx
+                | M::Div
+                | M::Idiv
+                | M::Rol
+                | M::Ror
+                | M::Rorx
+                | M::Shl
+                | M::Shr
+                | M::Sar
+                | M::Shld
+                | M::Shrd
+                | M::Bswap
+                | M::Crc32
+                | M::Pclmulqdq
+                | M::Pxor
+                | M::Vpxor
+                | M::Addss
+                | M::Addsd
+                | M::Subss
+                | M::Subsd
+                | M::Vaddsd
+                | M::Vsubsd
+                | M::Fadd
+                | M::Faddp
+                | M::Fsub
+                | M::Fsubp
+                | M::Fsubr
+                | M::Psrld
+                | M::Pslld
+                | M::Vpsrld
+                | M::Vpslld
+                | M::Paddd
+                | M::Vpaddd
+        )
 }
 
 struct Carried<'a> {

@@ -499,7 +499,8 @@ impl Builder<'_> {
     /// That the loop computes, and where it makes the value that says so. (With a good run to
     /// compare with, that run tells more.)
     fn computes(&self) -> Option<String> {
-        let step = self.analysis.computes.filter(|_| self.outside.live)?;
+        let is_asked = self.outside.live && Rule::Computes.is_on();
+        let step = self.analysis.computes.filter(|_| is_asked)?;
         let code = self.code(self.window.pc(step));
         Some(format!(
             "the loop computes: what {code} makes is new in each iteration, and made from what it \
