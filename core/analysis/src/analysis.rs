@@ -192,7 +192,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
     let pauses = carried::pauses(window, &spin);
     let computes = match pauses {
         true => None,
-        false => carried::computes(window, names, &dependence, &spin, asked),
+        false => carried::computes(window, names, &dependence, (&spin, &exits), asked),
     };
     Some(Analysis {
         work: own.work,

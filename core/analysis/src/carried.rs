@@ -8,7 +8,8 @@
 //! value and another difference nearly every time. What comes from outside is no sign of it: a
 //! clock, a call's answer, a word that others write. Nor are numbers by chance of the C library.
 //! A loop that pauses, yields or sleeps says itself that it waits. Work that begins anew in
-//! each round shows as a long chain of results, each made from the one before. Blind spots: sums
+//! each round shows as a long chain of results, each made from the one before; a search, as one test
+//! after the other of a number that was mixed. Blind spots: sums
 //! that begin anew; results of vector code, of which only the kind of instruction tells.
 
 use flagfinder_code::Names;
@@ -18,6 +19,7 @@ use iced_x86::Mnemonic;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dependence::{Dependence, Input};
+use crate::exit::Exit;
 use crate::runtime::is_runtime_module;
 use crate::spin_loop::SpinLoop;
 
@@ -29,6 +31,8 @@ const REACH: usize = 4_000;
 const FOLLOWED: usize = 48;
 /// Work is a chain of so many steps that mix values, each with what the one before made.
 const DEEP: u32 = 48;
+/// A number is mixed, and not only divided or shifted, by so many such steps.
+const MIXED: usize = 5;
 /// The number of the stack pointer.
 const RSP: u8 = 4;
 
@@ -39,14 +43,18 @@ pub(crate) fn computes(
     window: &Window,
     names: &Names,
     dependence: &Dependence,
-    spin: &SpinLoop,
+    (spin, exits): (&SpinLoop, &[Exit]),
     asked: Option<&[u32]>,
 ) -> Option<u32> {
-    let of = |starts: &[u32]| of_rounds(window, names, dependence, starts);
-    match asked {
-        Some(asked) => of(&seldomest(window, asked)?),
-        None => of(&spin.starts).or_else(|| works(window, dependence, spin)),
+    if let Some(asked) = asked {
+        return Carried::new(window, dependence, &seldomest(window, asked)?)?.computes(names);
     }
+    let carried = Carried::new(window, dependence, &spin.starts);
+    let computes = carried.as_ref().and_then(|carried| carried.computes(names));
+    let searches = || exits.iter().find_map(|exit| carried.as_ref()?.searches(exit));
+    computes
+        .or_else(|| works(window, dependence, spin))
+        .or_else(searches)
 }
 
 /// Where the loop reads the word that it reads most seldom.
@@ -95,49 +103,6 @@ fn works(window: &Window, dependence: &Dependence, spin: &SpinLoop) -> Option<u3
         depths[(step - begin) as usize] = depth;
     }
     None
-}
-
-fn of_rounds(
-    window: &Window,
-    names: &Names,
-    dependence: &Dependence,
-    starts: &[u32],
-) -> Option<u32> {
-    let rounds = starts.len() - 1;
-    if rounds < LEAST {
-        return None;
-    }
-    let starts = &starts[rounds - rounds.min(MOST)..];
-    let carried = Carried {
-        window,
-        dependence,
-        starts,
-        made: made(window, starts),
-    };
-    let is_new = |rounds: &&Vec<u32>| {
-        let values = rounds.iter().map(|&step| value(window, step));
-        let values: Option<Vec<u64>> = values.collect();
-        values.is_some_and(|values| are_new(&values))
-    };
-    let has_call = window.syscalls.iter().any(|call| call.step >= starts[0]);
-    let is_vector = |rounds: &&Vec<u32>| {
-        let mnemonic = rounds.first().map(|&step| window.code(step).mnemonic);
-        !has_call && rounds.len() >= LEAST && mnemonic.is_some_and(multiplies)
-    };
-    let every_round = carried.made.values();
-    let every_round = every_round.filter(|rounds| rounds.len() * 8 >= (starts.len() - 1) * 7);
-    let mut last: Vec<u32> = every_round
-        .filter(|rounds| is_new(rounds) || is_vector(rounds))
-        .filter_map(|rounds| rounds.last().copied())
-        .collect();
-    last.sort_unstable_by_key(|step| std::cmp::Reverse(*step));
-    let is_chance = |step: u32| {
-        let module = names.code(window.pc(step)).module;
-        module.as_deref().is_some_and(is_runtime_module)
-    };
-    last.into_iter()
-        .take(FOLLOWED)
-        .find(|&step| carried.is_handed_on(step) && !is_chance(step))
 }
 
 /// Does it pause, yield or sleep in every second round or more?
@@ -290,29 +255,98 @@ struct Carried<'a> {
     made: FxHashMap<(u32, u64), Vec<u32>>,
 }
 
-impl Carried<'_> {
+impl<'a> Carried<'a> {
+    /// `None`: the rounds that begin there are too few.
+    fn new(
+        window: &'a Window,
+        dependence: &'a Dependence,
+        starts: &'a [u32],
+    ) -> Option<Carried<'a>> {
+        let rounds = starts.len().checked_sub(1).filter(|&rounds| rounds >= LEAST)?;
+        let starts = &starts[rounds - rounds.min(MOST)..];
+        Some(Carried {
+            window,
+            dependence,
+            starts,
+            made: made(window, starts),
+        })
+    }
+
+    /// A step that makes a new value in each round, in part from the one of the round before.
+    fn computes(&self, names: &Names) -> Option<u32> {
+        let (window, starts) = (self.window, self.starts);
+        let has_call = window.syscalls.iter().any(|call| call.step >= starts[0]);
+        let is_vector = |rounds: &&Vec<u32>| {
+            let mnemonic = rounds.first().map(|&step| window.code(step).mnemonic);
+            !has_call && rounds.len() >= LEAST && mnemonic.is_some_and(multiplies)
+        };
+        let every_round = self.made.values();
+        let every_round = every_round.filter(|rounds| rounds.len() * 8 >= (starts.len() - 1) * 7);
+        let mut last: Vec<u32> = every_round
+            .filter(|rounds| self.is_new(rounds) || is_vector(rounds))
+            .filter_map(|rounds| rounds.last().copied())
+            .collect();
+        last.sort_unstable_by_key(|step| std::cmp::Reverse(*step));
+        let is_chance = |step: u32| {
+            let module = names.code(window.pc(step)).module;
+            module.as_deref().is_some_and(is_runtime_module)
+        };
+        last.into_iter()
+            .take(FOLLOWED)
+            .find(|&step| self.is_handed_on(step) && !is_chance(step))
+    }
+
+    /// A step whose result an exit tests, made by mixing from what the thread itself counts: it
+    /// tries one number after the other.
+    fn searches(&self, exit: &Exit) -> Option<u32> {
+        let inputs = |step: u32| self.dependence.inputs(step).iter().map(|edge| edge.from);
+        let tested = inputs(exit.step).flat_map(inputs).find(|&step| {
+            let place = (self.window.code_index(step), self.window.rsp(step));
+            self.made.get(&place).is_some_and(|rounds| self.is_new(rounds))
+        });
+        let back = self.back(tested.filter(|_| exit.induction)?)?;
+        let mixing = back.iter().filter(|&&step| mixes(self.window.code(step).mnemonic));
+        (mixing.count() >= MIXED).then_some(tested?)
+    }
+
+    fn is_new(&self, rounds: &[u32]) -> bool {
+        let values = rounds.iter().map(|&step| value(self.window, step));
+        let values: Option<Vec<u64>> = values.collect();
+        values.is_some_and(|values| are_new(&values))
+    }
+
     /// Is the value made from what the same instruction made a round before, and from nothing that
     /// comes from outside?
     fn is_handed_on(&self, step: u32) -> bool {
         let place = |step: u32| (self.window.code_index(step), self.window.rsp(step));
-        let round = self.starts.partition_point(|&start| start <= step) - 1;
-        let (begin, before) = (self.starts[round], self.starts[round.saturating_sub(1)]);
+        let begin = self.starts[self.round(step)];
+        let is_own = |&at: &u32| at < begin && place(at) == place(step);
+        self.back(step).is_some_and(|steps| steps.iter().any(is_own))
+    }
+
+    fn round(&self, step: u32) -> usize {
+        self.starts.partition_point(|&start| start <= step) - 1
+    }
+
+    /// The steps of its round and the one before that its value is made by; `None`: some of it
+    /// comes from outside.
+    fn back(&self, step: u32) -> Option<FxHashSet<u32>> {
+        let before = self.starts[self.round(step).saturating_sub(1)];
         let mut seen = FxHashSet::default();
-        let (mut left, mut is_own) = (vec![step], false);
+        let mut left = vec![step];
         while let Some(at) = left.pop() {
-            if !seen.insert(at) || at < before {
+            if at < before || !seen.insert(at) {
                 continue;
             }
             if seen.len() > REACH || self.is_from_outside(at) {
-                return false;
+                return None;
             }
-            is_own |= at < begin && place(at) == place(step);
             let reads = self.window.accesses(at).iter().any(|access| !access.write);
             let inputs = self.dependence.inputs(at).iter();
             let counts = inputs.filter(|edge| edge.input != Input::Address || reads);
             left.extend(counts.map(|edge| edge.from));
         }
-        is_own
+        Some(seen)
     }
 
     /// A call, a clock, chance, or a word that others write: at one address, with one value after
