@@ -7,10 +7,10 @@
 //! round before, or come again. One that hashes, sums up, or goes from state to state has another
 //! value and another difference nearly every time. What comes from outside is no sign of it: a
 //! clock, a call's answer, a word that others write. Nor are numbers by chance of the C library.
-//! A loop that pauses, yields or sleeps says itself that it waits. Work that begins anew in
-//! each round shows as a long chain of results, each made from the one before; a search, as one test
-//! after the other of a number that was mixed. Blind spots: sums
-//! that begin anew; results of vector code, of which only the kind of instruction tells.
+//! A loop that pauses, yields or sleeps says itself that it waits. Work that begins anew in each
+//! round shows as a long chain of results, each made from the one before; a search, as one test
+//! after the other of a number that was mixed. Blind spots: sums that begin anew; results of vector
+//! code, of which only the kind of instruction tells.
 
 use flagfinder_code::Names;
 use flagfinder_linux::syscalls::{role, Role};
@@ -51,7 +51,11 @@ pub(crate) fn computes(
     }
     let carried = Carried::new(window, dependence, &spin.starts);
     let computes = carried.as_ref().and_then(|carried| carried.computes(names));
-    let searches = || exits.iter().find_map(|exit| carried.as_ref()?.searches(exit));
+    let searches = || {
+        exits
+            .iter()
+            .find_map(|exit| carried.as_ref()?.searches(exit))
+    };
     computes
         .or_else(|| works(window, dependence, spin))
         .or_else(searches)
@@ -81,7 +85,7 @@ fn seldomest(window: &Window, asked: &[u32]) -> Option<Vec<u32>> {
 }
 
 /// A step of the last whole round at the end of so long a chain of mixing that this is work, though
-/// it may begin anew in each round: a checksum, a series. What a wait asks is looked up and compared.
+/// it may begin anew in each round: a checksum, a series. A wait looks up and compares.
 fn works(window: &Window, dependence: &Dependence, spin: &SpinLoop) -> Option<u32> {
     let &[.., begin, end] = spin.starts.as_slice() else {
         return None;
@@ -262,7 +266,10 @@ impl<'a> Carried<'a> {
         dependence: &'a Dependence,
         starts: &'a [u32],
     ) -> Option<Carried<'a>> {
-        let rounds = starts.len().checked_sub(1).filter(|&rounds| rounds >= LEAST)?;
+        let rounds = starts
+            .len()
+            .checked_sub(1)
+            .filter(|&rounds| rounds >= LEAST)?;
         let starts = &starts[rounds - rounds.min(MOST)..];
         Some(Carried {
             window,
@@ -302,10 +309,14 @@ impl<'a> Carried<'a> {
         let inputs = |step: u32| self.dependence.inputs(step).iter().map(|edge| edge.from);
         let tested = inputs(exit.step).flat_map(inputs).find(|&step| {
             let place = (self.window.code_index(step), self.window.rsp(step));
-            self.made.get(&place).is_some_and(|rounds| self.is_new(rounds))
+            self.made
+                .get(&place)
+                .is_some_and(|rounds| self.is_new(rounds))
         });
         let back = self.back(tested.filter(|_| exit.induction)?)?;
-        let mixing = back.iter().filter(|&&step| mixes(self.window.code(step).mnemonic));
+        let mixing = back
+            .iter()
+            .filter(|&&step| mixes(self.window.code(step).mnemonic));
         (mixing.count() >= MIXED).then_some(tested?)
     }
 
@@ -321,7 +332,8 @@ impl<'a> Carried<'a> {
         let place = |step: u32| (self.window.code_index(step), self.window.rsp(step));
         let begin = self.starts[self.round(step)];
         let is_own = |&at: &u32| at < begin && place(at) == place(step);
-        self.back(step).is_some_and(|steps| steps.iter().any(is_own))
+        self.back(step)
+            .is_some_and(|steps| steps.iter().any(is_own))
     }
 
     fn round(&self, step: u32) -> usize {

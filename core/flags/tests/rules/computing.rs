@@ -24,9 +24,7 @@ fn computes(does: Code) {
 fn a_loop_that_hands_on_a_new_value_in_each_round_computes() {
     let hash = "xor rcx, 77; imul rcx, rcx, 1000003";
     computes(hash);
-    computes(&format!(
-        "mov rcx, [{OTHER}]; {hash}; mov [{OTHER}], rcx"
-    ));
+    computes(&format!("mov rcx, [{OTHER}]; {hash}; mov [{OTHER}], rcx"));
     computes("inc rdx; imul rdx, rdx; add rcx, rdx");
     // Counts, rings and back-offs come back or grow by as much.
     live(asks_and("add rcx, 24")).polls(WORD);
@@ -68,9 +66,7 @@ fn a_long_chain_of_results_is_work_though_it_begins_anew_in_each_round() {
 
 #[test]
 fn a_loop_that_tests_one_mixed_number_after_the_other_searches() {
-    let tests = |mixes: &str| {
-        format!("inc rdx; mov rcx, rdx; {mixes}; cmp rcx, 7; je {OUT}")
-    };
+    let tests = |mixes: &str| format!("inc rdx; mov rcx, rdx; {mixes}; cmp rcx, 7; je {OUT}");
     let mix = "imul rcx, rcx, 1000003; mov rsi, rcx; shr rsi, 33; xor rcx, rsi;";
     computes(&tests(&mix.repeat(2)));
     live(asks_and(&tests("imul rcx, rcx, 1000003; ror rcx, 3"))).polls(WORD);
@@ -82,6 +78,8 @@ fn what_only_a_signal_can_write_stops_a_loop_of_long_rounds() {
                 to stop by";
     let rounds = |length: usize| asks_and(&"mov ecx, 5; mov edx, ecx;".repeat(length));
     live(rounds(60).of_one_thread()).no_flag().says(WORD, stop);
-    live(rounds(4).of_one_thread()).polls(WORD).says_not(WORD, stop);
+    live(rounds(4).of_one_thread())
+        .polls(WORD)
+        .says_not(WORD, stop);
     live(rounds(60)).polls(WORD).says_not(WORD, stop);
 }
