@@ -37,6 +37,7 @@ WAITS = [
     "other_error",
     "map_value",
     "handed_out",
+    "thrown",
     *CALLS,
 ]
 
@@ -70,6 +71,8 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
         return
     address, size = announced_flags(error.read_text())[0]
     assert (int(flags[0]["address"]["spin"], 16), flags[0]["size"]) == (address, size), named
+    if name == "thrown":
+        assert len(flags) == 1 and flags[0]["confidence"] > 0.5, named
     if name == "map_value":
         # No later element of what the pointer is known to point to: a node's head has none behind
         # it.

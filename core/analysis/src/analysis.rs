@@ -7,6 +7,7 @@ use flagfinder_machine::Window;
 use iced_x86::Mnemonic;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::carried;
 use crate::circle;
 use crate::compound;
 use crate::condition::Condition;
@@ -99,6 +100,10 @@ pub struct Analysis {
     pub generated: Generated,
     /// Addresses of links that form a circle, which the loop walks; empty if it walks none.
     pub circle: Vec<u64>,
+    /// A step by which the loop hands on a value that is new in each round: it computes.
+    pub computes: Option<u32>,
+    /// It pauses, yields or sleeps, as a loop does that waits.
+    pub pauses: bool,
 }
 
 /// The window's loop and candidates; `None` if nothing repeats. `scans`: the word at which a scan
@@ -182,6 +187,13 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
     }
     let circle = circle::links(window, &dependence, &spin, &exits, &conditions);
     let circle = circle.unwrap_or_default();
+    let asked: Vec<u32> = candidates.iter().map(|word| word.step).collect();
+    let asked = (interpreted.is_some() && !generated.holds_loop).then_some(&asked[..]);
+    let pauses = carried::pauses(window, &spin);
+    let computes = match pauses {
+        true => None,
+        false => carried::computes(window, names, &dependence, (&spin, &exits), asked),
+    };
     Some(Analysis {
         work: own.work,
         kind,
@@ -201,12 +213,22 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         interpreted: interpreted.unwrap_or_default(),
         of_task: false,
         circle,
+        computes,
+        pauses,
         generated,
         spin,
     })
 }
 
 impl Analysis {
+    /// Is a round, which no pause interrupts, longer than it takes to ask for a word or two?
+    pub fn has_long_rounds(&self) -> bool {
+        const SHORT: u32 = 64;
+        let rounds = self.spin.starts.len() as u32 - 1;
+        let last = self.spin.starts.last().copied().unwrap_or(0);
+        !self.pauses && last - self.spin.first_step() > SHORT * rounds
+    }
+
     /// Would one of the branches that the word decides leave the loop if the word had this value?
     /// `None` if that can't be told of one of them: it tests more than the word and numbers.
     pub fn lets_go(&self, candidate: &Candidate, value: u64) -> Option<bool> {

@@ -7,6 +7,7 @@
 //! in `core/flags`.
 
 mod analysis;
+mod carried;
 mod circle;
 mod compound;
 pub mod condition;

@@ -117,6 +117,7 @@ pub fn report(
     for (index, flag) in flags.iter_mut().chain(&mut considered).enumerate() {
         flag.rank = index as u32 + 1;
     }
+    let gets_on = builder.computes().is_some();
     let machine = analysis.is_of_machine();
     let machine = machine.then(|| builder.machine(&ranked));
     Report {
@@ -133,7 +134,8 @@ pub fn report(
         notes,
         explain: builder.explain,
         facts: Facts {
-            gets_on: analysis.progress.consumes
+            gets_on: gets_on
+                || analysis.progress.consumes
                 || analysis.progress.is_woken
                 || !analysis.progress.repeats,
             machine,
@@ -459,6 +461,9 @@ impl Builder<'_> {
                 Verdict::NoFlag,
                 "other threads wake it in every iteration: it is served".into(),
             ),
+            _ if self.computes().is_some() => {
+                (Verdict::NoFlag, self.computes().unwrap_or_default())
+            }
             _ if self.outside.live && !self.analysis.progress.repeats => (
                 Verdict::NoFlag,
                 "no two iterations of the loop go the same way: it does something else each time"
@@ -489,6 +494,18 @@ impl Builder<'_> {
                     .into(),
             ),
         }
+    }
+
+    /// That the loop computes, and where it makes the value that says so. (With a good run to
+    /// compare with, that run tells more.)
+    fn computes(&self) -> Option<String> {
+        let is_asked = self.outside.live && Rule::Computes.is_on();
+        let step = self.analysis.computes.filter(|_| is_asked)?;
+        let code = self.code(self.window.pc(step));
+        Some(format!(
+            "the loop computes: what {code} makes is new in each iteration, and made from what it \
+             made before"
+        ))
     }
 
     fn loop_report(&self, kind: LoopKind) -> LoopReport {

@@ -356,7 +356,9 @@ impl Ranker<'_> {
         let of_task = depths.schedules && !depths.runtime[exit];
         let otherwise = outside.live && !progress.repeats && !of_task;
         let is_woken = progress.is_woken && !of_task;
-        let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
+        let computes = outside.live && analysis.computes.is_some() && Rule::Computes.is_on();
+        let progresses =
+            analysis.exits[exit].induction || progress.consumes || is_woken || computes;
         // A word that others change between the reads is data if the loop also writes new data, or
         // reads elsewhere in most iterations, as in the slots of a queue.
         let is_data = !candidate.steady && (analysis.work || part < 0.5);
@@ -370,8 +372,18 @@ impl Ranker<'_> {
             let why = "the normal run left by a word that the thread itself moves on, not by this";
             scale.add(0.0, why);
         }
+        let is_stop = outside.of_one_thread.contains(&candidate.address)
+            && analysis.has_long_rounds()
+            && !analysis.is_of_machine()
+            && Rule::StopBySignal.is_on();
+        if is_stop {
+            let why =
+                "only a signal's handler can write it, and each round is long: more likely a \
+                       word to stop by";
+            scale.add(0.0, why);
+        }
         let unwritten = !outside.is_written_by_others(candidate);
-        is_data || passed || beside || (progresses || otherwise) && unwritten
+        is_data || passed || beside || is_stop || (progresses || otherwise) && unwritten
     }
 }
 

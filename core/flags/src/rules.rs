@@ -14,7 +14,10 @@ pub enum Rule {
     WaitedWord,
     AlikeInMachine,
     ComesBack,
+    Computes,
+    StopBySignal,
     ProofOrder,
+    Checks,
     OwnSide,
     MachineWords,
     LowScores,
@@ -30,7 +33,7 @@ pub enum Rule {
 }
 
 /// All rules, in the order in which they are asked: the rule, its name, and what it does.
-pub const RULES: [(Rule, &str, &str); 17] = [
+pub const RULES: [(Rule, &str, &str); 20] = [
     (
         Rule::CallFirst,
         "call-first",
@@ -52,9 +55,24 @@ pub const RULES: [(Rule, &str, &str); 17] = [
         "A word that gets its value again and again shows a thread that gets on.",
     ),
     (
+        Rule::Computes,
+        "computes",
+        "No word of a loop that hands on a new value in each round is a flag: it computes.",
+    ),
+    (
+        Rule::StopBySignal,
+        "stop-by-signal",
+        "A word that only a signal's handler can write stops a loop of long rounds: it is no flag.",
+    ),
+    (
         Rule::ProofOrder,
         "proof-order",
         "A word by which a copy left the loop comes before one by which it did not.",
+    ),
+    (
+        Rule::Checks,
+        "checks",
+        "A word by which only an error ends the loop is a check, and no flag.",
     ),
     (
         Rule::OwnSide,

@@ -10,9 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
-use flagfinder_flags::{Ask, FlagKind, Rule};
+use flagfinder_flags::{Ask, FlagKind, Rule, Verdict};
 use flagfinder_replica::{
-    keep, Experiment, Live, Moment, Outcome, Pages, Rounds, Source, Unfit, Wanted, Word,
+    keep, Experiment, Left, Live, Moment, Outcome, Pages, Rounds, Source, Unfit, Wanted, Word,
 };
 
 use crate::candidate::{code_address, Candidate};
@@ -301,7 +301,10 @@ fn try_candidates<'p>(
         // A function may remove its own frame in one step as it returns; so may generated code that
         // hands over to its machine, and which belongs to no function.
         let reached = proof.reached.and_then(|pc| names.function(pc));
-        tried.is_thrown &= holder.is_some() && reached != holder;
+        let is_handed_over = holder.is_none() || reached == holder;
+        if proof.left == Left::Exception && is_handed_over {
+            tried.left = Left::Function;
+        }
         Ok::<Tried, String>(tried)
     };
     let begin = Instant::now();
@@ -309,6 +312,9 @@ fn try_candidates<'p>(
     (thread.thrown, thread.moves) = (seen.thrown, seen.moves);
     if Rule::ProofOrder.is_on() {
         rank(flags, |flag| is_failure(process, &thread.thrown, flag));
+    }
+    if Rule::Checks.is_on() {
+        leave_checks(thread);
     }
     if Rule::OwnSide.is_on() {
         own_side::set_behind(thread);
@@ -342,6 +348,26 @@ fn rank(flags: &mut [Candidate], is_nulled: impl Fn(&Candidate) -> bool) {
     }
 }
 
+/// A word is a check, and no flag, if an error ends the loop by it. (Of a virtual machine's words
+/// `machine.rs` judges.)
+fn leave_checks(thread: &mut ThreadReport) {
+    let is_check = |flag: &Candidate| flag.proof().is_some_and(Tried::is_thrown);
+    if thread.facts.machine.is_some() || !thread.flags.iter().any(is_check) {
+        return;
+    }
+    let flags = std::mem::take(&mut thread.flags).into_iter();
+    let (checks, flags): (Vec<Candidate>, Vec<Candidate>) = flags.partition(is_check);
+    thread.flags = flags;
+    let name = &checks[0].flag.name;
+    let reason = format!("the loop ends by {name} only by an error: it is a check");
+    thread.explain.push(reason.clone());
+    if thread.flags.is_empty() {
+        thread.verdict = Some(Verdict::NoFlag);
+        thread.reason = reason;
+    }
+    thread.considered.splice(0..0, checks);
+}
+
 fn told(proof: &Tried) -> String {
     let values: Vec<String> = proof
         .with
@@ -349,6 +375,7 @@ fn told(proof: &Tried) -> String {
         .map(|(address, value)| format!("{value:#x} at {address:#x}"))
         .collect();
     let end = match proof.outcome {
+        Outcome::Leaves if proof.is_thrown() => "an error leads the thread out of its loop",
         Outcome::Leaves => "the thread leaves its loop",
         Outcome::Returns if proof.instructions.is_none() => "the thread stays in its loop",
         Outcome::Returns => "the thread does something else and comes back to its loop",
@@ -401,6 +428,29 @@ mod tests {
         assert_eq!(order(&tried), ["count", "pointer"]);
         let tried = [("pointer", LEAVES), ("flag", LEAVES)];
         assert_eq!(order(&tried), ["flag", "pointer"]);
+    }
+
+    #[test]
+    fn a_word_by_which_only_an_error_ends_the_loop_is_a_check() {
+        let thread = |others: &[&str]| {
+            let mut check = word("closed", 0.65, Some((Outcome::Leaves, None)));
+            let mut proof = check.proof().cloned().unwrap_or_default();
+            proof.left = Left::Exception;
+            check.set_proof(proof);
+            let other = |name: &&str| word(name, 0.6, Some((Outcome::Leaves, None)));
+            let mut thread = ThreadReport::blank(1, crate::report::Class::RepeatedYield);
+            thread.flags = std::iter::once(check)
+                .chain(others.iter().map(other))
+                .collect();
+            leave_checks(&mut thread);
+            thread
+        };
+        let beside = thread(&["count"]);
+        assert_eq!(name(&beside.flags[0]), "count");
+        assert_eq!(beside.verdict, None, "the other word's");
+        let alone = thread(&[]);
+        assert!(!alone.has_flag() && alone.verdict == Some(Verdict::NoFlag));
+        assert_eq!(name(&alone.considered[0]), "closed");
     }
 
     #[test]

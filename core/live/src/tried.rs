@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use flagfinder_analysis::runtime::is_error_exit;
 use flagfinder_code::{Code, Names};
-use flagfinder_replica::{Halt, Outcome, Proof, Word, MOST_TOUCHED_MIB};
+use flagfinder_replica::{Halt, Left, Outcome, Proof, Word, MOST_TOUCHED_MIB};
 use serde::{Serialize, Serializer};
 
 /// What came of writing a value into a copy.
@@ -21,15 +22,20 @@ pub struct Tried {
     pub with: BTreeMap<u64, u64>,
     /// Why no more is known; empty: all is known.
     pub why: String,
-    /// The thread did not go on behind its loop: an exception led it out.
+    /// How the thread left its loop.
     #[serde(skip)]
-    pub is_thrown: bool,
+    pub left: Left,
     /// See [`Proof::moves`].
     #[serde(skip)]
     pub moves: Vec<u64>,
 }
 
 impl Tried {
+    /// Did an error lead the thread out of its loop? Then a check failed.
+    pub(crate) fn is_thrown(&self) -> bool {
+        self.left == Left::Exception
+    }
+
     pub(crate) fn of(proof: &Proof, words: &[Word], names: &Names) -> Tried {
         Tried {
             outcome: proof.outcome,
@@ -41,10 +47,20 @@ impl Tried {
                 (None, Outcome::Unknown) => "the copy did not go far enough to tell".into(),
                 _ => String::new(),
             },
-            is_thrown: proof.unwinds,
+            left: match proof.through.iter().any(|&pc| raises(names, pc)) {
+                true => Left::Exception,
+                false => proof.left,
+            },
             moves: proof.moves.clone(),
         }
     }
+}
+
+/// Does a function begin there that raises an error, or ends the program for one?
+fn raises(names: &Names, pc: u64) -> bool {
+    names
+        .symbol_at(pc)
+        .is_some_and(|symbol| is_error_exit(&symbol))
 }
 
 fn hex_pairs<S: Serializer>(pairs: &BTreeMap<u64, u64>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -57,7 +57,7 @@ pub(crate) fn try_out(
         let outcome = result.outcome;
         ends |= outcome == Outcome::Leaves;
         seen.thrown
-            .extend(result.is_thrown.then_some(first.address));
+            .extend(result.is_thrown().then_some(first.address));
         seen.moves
             .extend(result.moves.iter().map(|moved| (first.address, *moved)));
         flags[*at].set_proof(result);
@@ -82,7 +82,8 @@ pub(crate) fn try_out(
             let result = try_words(&[word])?;
             if result.outcome == Outcome::Leaves {
                 ends = true;
-                seen.thrown.extend(result.is_thrown.then_some(word.address));
+                seen.thrown
+                    .extend(result.is_thrown().then_some(word.address));
                 flag.set_proof(result);
                 ends_by(flag, word.value, when);
             }
@@ -155,6 +156,7 @@ mod tests {
     use std::cell::Cell;
 
     use flagfinder_flags::{Flag, FlagKind};
+    use flagfinder_replica::Left;
 
     use super::*;
 
@@ -204,7 +206,10 @@ mod tests {
                 } else {
                     Outcome::Returns
                 },
-                is_thrown: words.iter().any(|word| word.value == THROWS),
+                left: match words.iter().any(|word| word.value == THROWS) {
+                    true => Left::Exception,
+                    false => Left::Loop,
+                },
                 moves: vec![words[0].address + 8],
                 ..Tried::default()
             })

@@ -64,6 +64,21 @@ pub enum Outcome {
     Unknown,
 }
 
+/// How a copy left its loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Left {
+    /// The function that holds the loop goes on behind it.
+    Loop,
+    /// That function returned.
+    Function,
+    /// It did not return: a function that it called removed its frame, or raises an error.
+    Exception,
+    /// It did not leave, or it is not known how.
+    #[default]
+    Unknown,
+}
+
 /// What came of one experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
@@ -81,9 +96,10 @@ pub struct Proof {
     pub is_away: bool,
     /// The thread only hands over, or waits elsewhere for, what the word belongs to.
     pub hands_over: bool,
-    /// That function did not return: a function that it called removed its frame, as an exception
-    /// does.
-    pub unwinds: bool,
+    /// How the thread left its loop.
+    pub left: Left,
+    /// Where the copy went outside of the loop until then, apart from what follows in the code.
+    pub through: Vec<u64>,
     /// How many instructions the copy made until that was known.
     pub followed: u64,
     /// Addresses of words, of those besides the tried ones, to which the thread itself then gave
@@ -106,6 +122,9 @@ const IN_CALLEE: u64 = 5;
 const BEHIND: u64 = 64;
 /// For how many instructions a copy goes on behind its loop, so that its writes there are seen.
 const AFTER: u64 = 2_000;
+/// Most bytes of an instruction, and most jumps outside of the loop that are kept.
+const LONGEST_CODE: u64 = 15;
+const THROUGH: usize = 2_000;
 /// A stack pointer farther off lies on another stack.
 const FAR: u64 = 1 << 20;
 
@@ -309,11 +328,21 @@ impl<'a> Experiment<'a> {
                 proof.instructions.get_or_insert(path.made);
                 proof.reached.get_or_insert(now.rip);
             }
+            let is_jump = now.rip.wrapping_sub(before) > LONGEST_CODE;
+            if path.last_new == path.made && is_jump && proof.through.len() < THROUGH {
+                proof.through.push(now.rip);
+            }
             if let Some(outcome) = outcome {
                 proof.followed = path.made;
-                if outcome == Outcome::Leaves && now.rsp > self.top {
-                    proof.reached = Some(now.rip);
-                    proof.unwinds = stack < self.top;
+                if outcome == Outcome::Leaves {
+                    proof.left = match now.rsp > self.top {
+                        true if stack < self.top => Left::Exception,
+                        true => Left::Function,
+                        false => Left::Loop,
+                    };
+                    if now.rsp > self.top {
+                        proof.reached = Some(now.rip);
+                    }
                 }
                 proof.outcome = outcome;
                 return Ok(());

@@ -54,7 +54,7 @@ pub use answer::Halt;
 pub use core_file::{CoreFile, Files};
 pub use core_notes::CoreThread;
 pub use core_write::write_core;
-pub use experiment::{Experiment, Outcome, Proof, Unfit, Word};
+pub use experiment::{Experiment, Left, Outcome, Proof, Unfit, Word};
 pub use kept::{keep, Keeping};
 pub use live::{Live, Moment, Wanted};
 pub use native::{Ran, Watched, MOST_WATCHED};

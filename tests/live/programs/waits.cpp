@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <queue>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -276,6 +277,19 @@ static void handed_out() {
   } while (slot->state == 0);
 }
 
+// An error ends the loop as well, by words that nobody is to write.
+static struct Job {
+  volatile int poisoned, aborted, done;
+} job;
+
+static void thrown() {
+  announce(const_cast<int *>(&job.done), sizeof(int));
+  do {
+    if (job.poisoned) throw std::runtime_error("poisoned");
+    if (job.aborted) abort();
+  } while (!job.done);
+}
+
 int main(int count, char **arguments) {
   if (count < 3) return 2;
   server = new Server;
@@ -293,6 +307,7 @@ int main(int count, char **arguments) {
   if (!strcmp(name, "other_error")) other_error();
   if (!strcmp(name, "map_value")) map_value();
   if (!strcmp(name, "handed_out")) handed_out();
+  if (!strcmp(name, "thrown")) thrown();
   if (!strcmp(name, "status_file")) status_file(arguments[2]);
   return 0;
 }

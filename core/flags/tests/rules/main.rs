@@ -7,6 +7,7 @@
 
 mod assembler;
 mod calls;
+mod computing;
 mod endless;
 mod exits;
 mod found;
