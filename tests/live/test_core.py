@@ -28,8 +28,8 @@ from harness import (
 )
 from sizes import base, sample_cases, truth_of
 
-# Their flag is whether a descriptor is ready, or closed, which a core does not hold.
-UNKNOWN_IN_A_CORE = ("closed_poll", "poll_work")
+# It waits for a descriptor that is ready at times, which a core does not hold.
+UNKNOWN_IN_A_CORE = ("poll_work",)
 
 
 def core_of(program: Path, tmp_path: Path, truth: dict[str, Any]) -> tuple[Path, str]:

@@ -259,6 +259,7 @@ mod tests {
             extended: Vec::new(),
             stack: Vec::new(),
             identity: Default::default(),
+            recalled: Default::default(),
         };
         let mut seen: Vec<Seen> = others
             .iter()
@@ -288,6 +289,7 @@ mod tests {
             extended: Vec::new(),
             stack: vec![(0x7000, page)],
             identity: Default::default(),
+            recalled: Default::default(),
         };
         let (target, names) = (target(), names());
         let held = held(&state, &target);
