@@ -20,7 +20,7 @@ use flagfinder_replica::{
     go_round, keep, CoreFile, CoreThread, Halt, Pages, Replica, Supposed, Supposition, ThreadState,
 };
 use flagfinder_waits::proc::Call;
-use flagfinder_waits::Owners;
+use flagfinder_waits::{call, Owners};
 use rustc_hash::FxHashMap;
 
 use crate::choice::Choice;
@@ -50,6 +50,8 @@ const MOST_THREADS: usize = 1000;
 pub struct CoreOptions {
     /// Thread ids as the core file has them; empty: all.
     pub threads: Vec<u32>,
+    /// Those of which the program's own code tells what they wait for: no words are tried out.
+    pub of_program: Vec<u32>,
     /// For how long the copy of each thread goes on, at most.
     pub budget: Duration,
     /// What is not done by then is left out.
@@ -82,7 +84,11 @@ pub(crate) fn look_at_threads(
     }
     let with_way = |thread: &CoreThread| {
         let activity = activity(thread);
-        let way = pick::way(&activity, core);
+        let way = match pick::way(&activity, core) {
+            // How soon it would wake is not in a core.
+            Way::Waits if wakes_at_a_time(&activity, core) => Way::Repeats,
+            way => way,
+        };
         (activity, way)
     };
     let all: Vec<(Activity, Way)> = core.threads().iter().map(with_way).collect();
@@ -141,7 +147,7 @@ pub(crate) fn look_at_threads(
         names: &names,
         supposed: &supposed,
     };
-    driver.settle(&target, &all, &[], owed::TIME);
+    driver.settle(&target, &all, &options.of_program, owed::TIME);
     let mut report = driver.report;
     for (path, why) in core.missing() {
         report.notes.push(format!(
@@ -151,6 +157,12 @@ pub(crate) fn look_at_threads(
         ));
     }
     Ok(report)
+}
+
+/// Is it a wait until some point in time?
+fn wakes_at_a_time(activity: &Activity, core: &CoreFile) -> bool {
+    let timeout = activity.call.and_then(|c| call::timeout(&c, core));
+    timeout.is_some_and(|timeout| timeout.absolute)
 }
 
 /// What is known of a thread that is no more. One that was in no call ran.

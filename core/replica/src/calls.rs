@@ -418,6 +418,8 @@ impl Replica<'_> {
         if ready > 0 {
             return Ok(Some(Answer::Result(ready)));
         }
+        // That nothing comes is never more than assumed where nobody can be asked.
+        self.assumed |= self.descriptors().is_none();
         Ok(Some(self.wait(number, a, patience, 0)))
     }
 
@@ -474,6 +476,8 @@ impl Replica<'_> {
         if ready > 0 {
             return Ok(Some(Answer::Result(ready)));
         }
+        // That nothing comes is never more than assumed where nobody can be asked.
+        self.assumed |= self.descriptors().is_none();
         Ok(Some(self.wait(number, a, patience, 0)))
     }
 

@@ -382,6 +382,11 @@ impl CoreFile {
         missing.iter().map(told).collect()
     }
 
+    /// As /proc/PID/maps would list them.
+    pub fn mappings(&self) -> &[Mapping] {
+        self.maps.all()
+    }
+
     /// Of the dead process, as the core tells it.
     pub fn pid(&self) -> u32 {
         self.pid

@@ -122,8 +122,7 @@ fn halves(entry: &[u8; 8]) -> [i32; 2] {
 }
 
 impl Replica<'_> {
-    /// What is known of a descriptor without asking. `entry`: where a poll wants to know it. That
-    /// nothing comes is never more than assumed.
+    /// What is known of a descriptor without asking. `entry`: where a poll wants to know it.
     pub(crate) fn recalled_ready(&mut self, fd: i32, events: i16, entry: Option<u64>) -> i16 {
         let last = self.recalled.last.clone();
         let known = last.as_ref().and_then(|last| last.ready.get(&fd).copied());
@@ -134,7 +133,7 @@ impl Replica<'_> {
         };
         let found = known.or_else(before).unwrap_or(0);
         let found = found & (events | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL);
-        self.assumed |= known.is_none() || found == 0;
+        self.assumed |= known.is_none();
         found
     }
 
