@@ -268,8 +268,8 @@ def look_at_core(
         codes = read(core.threads)
     except UnreadableError:
         codes = {}
-    loops = {tid: code.loop for tid, code in codes.items() if code.loop is not None}
-    raw = engine([tid for tid, loop in loops.items() if loop.is_likely])
+    # Where the source shows the loop, the interpreter's words say no more.
+    raw = engine([tid for tid, code in codes.items() if code.loop is not None])
     _add_python(raw, read)
     return SpinReport.from_raw(raw)
 
