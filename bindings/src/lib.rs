@@ -3,6 +3,7 @@
 //! type that Python sees; `errors` and `wait` serve them all.
 
 mod check;
+mod core_memory;
 mod divergence;
 mod dump;
 mod entry;
@@ -74,6 +75,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::try_word, module)?)?;
     module.add_function(wrap_pyfunction!(live::resolve, module)?)?;
     module.add_class::<memory::ProcessMemory>()?;
+    module.add_class::<core_memory::CoreMemory>()?;
     module.add_function(wrap_pyfunction!(memory::arguments_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::create_private, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_file_of, module)?)?;

@@ -222,7 +222,7 @@ pub fn why_of_core(
     time: Option<(f64, f64)>,
     hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let options = of_core(Vec::new(), budget, time);
+    let options = of_core(Vec::new(), Vec::new(), budget, time);
     report_of(py, hear, move |hear| {
         let core = Rc::new(CoreFile::open(&path, Files { sysroot, program })?);
         engine::why_of_core(&core, &path, thread, &options, hear)
@@ -265,16 +265,22 @@ pub fn why_recorded(
     Ok(to_json(&report.map_err(raise)?))
 }
 
-fn of_core(threads: Vec<u32>, budget: f64, time: Option<(f64, f64)>) -> engine::CoreOptions {
+fn of_core(
+    threads: Vec<u32>,
+    of_program: Vec<u32>,
+    budget: f64,
+    time: Option<(f64, f64)>,
+) -> engine::CoreOptions {
     engine::CoreOptions {
         threads,
+        of_program,
         budget: Duration::from_secs_f64(budget),
         deadline: deadline(time),
     }
 }
 
-/// JSON of a `SpinReport` of a core file. `threads` empty: all of them. `time` and `hear` as in
-/// `spin`.
+/// JSON of a `SpinReport` of a core file. `threads` empty: all of them. `of_program`: those of which
+/// the program's own code tells what they wait for. `time` and `hear` as in `spin`.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -286,11 +292,12 @@ pub fn look_at_core(
     sysroot: Option<PathBuf>,
     program: Option<PathBuf>,
     threads: Vec<u32>,
+    of_program: Vec<u32>,
     budget: f64,
     time: Option<(f64, f64)>,
     hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let options = of_core(threads, budget, time);
+    let options = of_core(threads, of_program, budget, time);
     report_of(py, hear, move |hear| {
         // ptrace belongs to the thread that starts the copies.
         let core = CoreFile::open(&path, Files { sysroot, program })?;

@@ -32,7 +32,7 @@ _EXAMPLES = """\
   flagfinder core core.zst --sysroot image/     a core of another machine, whose files lie in image/
 
 A copy of each thread is made from the core and goes on in a process of flagfinder's. None of its
-system calls is made. The report is that of `flagfinder spin`; Python code is not read.
+system calls is made. The report is that of `flagfinder spin`.
 
 exit codes: 0 a flag, syscall or lock is named; 1 no thread polls anything; 65 no core of a 64-bit
 program, or files that are not those of the process"""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The memory of a live process as an ELF core file, for readers that need the process' own program
-in ``/proc/PID/exe``.
+"""The memory of a process as an ELF core file, for readers that need the process' own program in
+``/proc/PID/exe``, or in a core file that has all parts of it.
 
 A tracer that loads the program itself is what that names, and so is ``ld.so`` where it was started
 by hand. The file has what changes (private writable memory) and the interpreter's constants; for
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from flagfinder import _core
 
@@ -55,13 +56,54 @@ class _Region:
         return own or (self.access == "r--p" and self.file in interpreter)
 
 
-def write_image(pid: int, interpreter: Sequence[str], out: BinaryIO) -> None:
+class Source(Protocol):
+    """Whose memory is written."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def threads(self) -> Sequence[int]: ...
+    def regions(self) -> Sequence[tuple[int, int, str, int, str]]:
+        """Start, end, access, offset in a file, that file or an empty text."""
+
+    def read(self, address: int, size: int, /) -> bytes: ...
+
+
+class Live:
+    """A live process. Raises OSError where it can't be read."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._memory = _core.ProcessMemory(pid)
+
+    @property
+    def threads(self) -> list[int]:
+        """Their ids, as seen here."""
+        return [int(task.name) for task in Path(f"/proc/{self.pid}/task").iterdir()]
+
+    def regions(self) -> list[tuple[int, int, str, int, str]]:
+        """As ``/proc/PID/maps`` lists them."""
+        found = []
+        for line in Path(f"/proc/{self.pid}/maps").read_bytes().splitlines():
+            words = os.fsdecode(line).split(maxsplit=5)
+            start, end = (int(side, 16) for side in words[0].split("-"))
+            if end < 1 << 63:  # not the page of the kernel's that every process has
+                file = words[5] if len(words) > 5 else ""
+                found.append((start, end, words[1], int(words[2], 16), file))
+        return found
+
+    def read(self, address: int, size: int, /) -> bytes:
+        """As many bytes as can be read."""
+        return self._memory.read(address, size)
+
+
+def write_image(process: Source, interpreter: Sequence[str], out: BinaryIO) -> None:
     """Writes the process' memory to ``out``. ``interpreter`` are its mapped files: the program,
     which the image names as the process', and its library.
 
     Raises OSError where the process can't be read, TooLargeError.
     """
-    regions = [region for region in _regions(pid) if region.access[0] == "r"]
+    regions = [region for region in starmap(_Region, process.regions()) if region.access[0] == "r"]
     kept = {region for region in regions if region.is_kept(interpreter)}
     size = sum(region.size for region in kept)
     if size > MOST_BYTES:
@@ -73,7 +115,7 @@ def write_image(pid: int, interpreter: Sequence[str], out: BinaryIO) -> None:
     # Readers take the first file whose code is mapped for the program.
     files = [region for region in regions if region.file.startswith("/")]
     files.sort(key=lambda region: region.file != interpreter[0])
-    notes = _notes(pid, files)
+    notes = _notes(process, files)
     headers = _HEADER + _PROGRAM_HEADER * (len(regions) + 1)
     at = _round_up(headers + len(notes))
     table = [_program_header(_NOTE, 0, headers, 0, len(notes), len(notes))]
@@ -86,24 +128,14 @@ def write_image(pid: int, interpreter: Sequence[str], out: BinaryIO) -> None:
             places.append((at, region))
         at += size
     out.write(_elf_header(len(table)) + b"".join(table) + notes)
-    memory = _core.ProcessMemory(pid)
     for place, region in places:
         out.seek(place)
-        _copy(memory, region, out)
+        _copy(process, region, out)
     out.truncate(at)
     out.flush()
 
 
-def _regions(pid: int) -> Iterator[_Region]:
-    for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
-        words = os.fsdecode(line).split(maxsplit=5)
-        start, end = (int(side, 16) for side in words[0].split("-"))
-        if end < 1 << 63:  # not the page of the kernel's that every process has
-            file = words[5] if len(words) > 5 else ""
-            yield _Region(start, end, words[1], int(words[2], 16), file)
-
-
-def _copy(memory: _core.ProcessMemory, region: _Region, out: BinaryIO) -> None:
+def _copy(memory: Source, region: _Region, out: BinaryIO) -> None:
     """Pages that can't be read (unmapped meanwhile) stay zero."""
     at = region.start
     while at < region.end:
@@ -114,15 +146,15 @@ def _copy(memory: _core.ProcessMemory, region: _Region, out: BinaryIO) -> None:
         at += len(data) + rest
 
 
-def _notes(pid: int, files: Sequence[_Region]) -> bytes:
+def _notes(process: Source, files: Sequence[_Region]) -> bytes:
     notes = b""
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for tid in process.threads:
         status = bytearray(_PRSTATUS_SIZE)
-        struct.pack_into("<i", status, _PRSTATUS_PID, int(task.name))
+        struct.pack_into("<i", status, _PRSTATUS_PID, tid)
         notes += _note(_PRSTATUS, bytes(status))
-    process = bytearray(_PRPSINFO_SIZE)
-    struct.pack_into("<i", process, _PRPSINFO_PID, pid)
-    notes += _note(_PRPSINFO, bytes(process))
+    info = bytearray(_PRPSINFO_SIZE)
+    struct.pack_into("<i", info, _PRPSINFO_PID, process.pid)
+    notes += _note(_PRPSINFO, bytes(info))
     mapped = struct.pack("<QQ", len(files), 1)
     for region in files:
         mapped += struct.pack("<QQQ", region.start, region.end, region.offset)

@@ -18,13 +18,19 @@ import struct
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NotRequired, TypedDict
 
 from flagfinder import _core
-from flagfinder.interpreters.process_image import MOST_BYTES, TooLargeError, write_image
+from flagfinder.interpreters.process_image import (
+    MOST_BYTES,
+    Live,
+    Source,
+    TooLargeError,
+    write_image,
+)
 from flagfinder.shared.helper import ends_with_us
 
 # struct pthread of the GNU C library on x86-64: the pointer to itself, and the thread's id.
@@ -107,28 +113,59 @@ def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
     """The stacks of all threads that run Python, by thread id. ``timeout`` in seconds. Raises
     UnreadableError.
     """
-    command = [find_py_spy(), "dump", "--nonblocking", "--json", "--locals"]
     loaded = loaded_by_another(pid)
-    if not loaded:
-        status, output, complaint = _run([*command, "--pid", str(pid)], timeout)
-    else:
-        with _scratch("image") as image:
-            try:
-                write_image(pid, loaded, image)
-            except TooLargeError as error:
-                raise UnreadableError(str(error)) from error
-            except OSError as error:
-                raise UnreadableError("the process has ended") from error
-            path = f"/proc/{os.getpid()}/fd/{image.fileno()}"
-            status, output, complaint = _run([*command, "--core", path], timeout)
+    try:
+        process = Live(pid)
+        if not loaded:
+            threads = _dump(["--pid", str(pid)], timeout)
+        else:
+            threads = _dump_image(process, loaded, timeout)
+        return _stacks(threads, process, _tids(pid))
+    except OSError as error:
+        raise UnreadableError("the process has ended") from error
+
+
+def look_at_core(core: _core.CoreMemory, *, timeout: float) -> dict[int, SeenStack]:
+    """The same of a dead process. Raises UnreadableError."""
+    code = dict.fromkeys(file for _, _, access, _, file in core.regions() if "x" in access)
+    files = _interpreter(code)
+    if not files:
+        raise UnreadableError("its interpreter is not known")
+    for file in files:  # a core may name any file
+        try:
+            os.close(_core.open_named(file))
+        except OSError as error:
+            raise UnreadableError(f"{file} can't be read: {error.strerror}") from error
+    threads = _dump_image(core, files, timeout)
+    return _stacks(threads, core, {tid: tid for tid in core.threads})
+
+
+def _dump_image(process: Source, interpreter: Sequence[str], timeout: float) -> list[_Thread]:
+    with _scratch("image") as image:
+        try:
+            write_image(process, interpreter, image)
+        except TooLargeError as error:
+            raise UnreadableError(str(error)) from error
+        return _dump(["--core", f"/proc/{os.getpid()}/fd/{image.fileno()}"], timeout)
+
+
+def _dump(which: Sequence[str], timeout: float) -> list[_Thread]:
+    command = [find_py_spy(), "dump", "--nonblocking", "--json", "--locals", *which]
+    status, output, complaint = _run(command, timeout)
     if status != 0:
         raise UnreadableError(_complaint(complaint.decode(errors="replace")))
     try:
-        threads = json.loads(output)
-        tids = _tids(pid)
-        stacks = [(_tid(pid, thread, tids), _stack(thread)) for thread in threads]
-    except OSError as error:
-        raise UnreadableError("the process has ended") from error
+        threads: list[_Thread] = json.loads(output)
+    except ValueError as error:
+        raise UnreadableError(f"py-spy's answer is not understood: {error}") from error
+    return threads
+
+
+def _stacks(
+    threads: Sequence[_Thread], process: Source, tids: Mapping[int, int]
+) -> dict[int, SeenStack]:
+    try:
+        stacks = [(_tid(process, thread, tids), _stack(thread)) for thread in threads]
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadableError(f"py-spy's answer is not understood: {error}") from error
     return {tid: stack for tid, stack in stacks if tid is not None and stack.frames}
@@ -145,8 +182,13 @@ def loaded_by_another(pid: int) -> list[str]:
         code = mapped_files(pid, executable=True)
     except OSError:
         return []
-    files = sorted(filter(INTERPRETER.search, code), key=lambda file: ".so" in file)
+    files = _interpreter(code)
     return files if files and ".so" not in files[0] and program not in files else []
+
+
+def _interpreter(code: Iterable[str]) -> list[str]:
+    """Of files with code, those of an interpreter, its program first."""
+    return sorted(filter(INTERPRETER.search, code), key=lambda file: ".so" in file)
 
 
 def mapped_files(pid: int, *, executable: bool = False) -> list[str]:
@@ -212,7 +254,7 @@ def _frame(raw: _Frame) -> SeenFrame:
     return SeenFrame(raw["name"], raw["filename"], int(raw["line"]), seen)
 
 
-def _tid(pid: int, thread: _Thread, tids: Mapping[int, int]) -> int | None:
+def _tid(process: Source, thread: _Thread, tids: Mapping[int, int]) -> int | None:
     """The kernel's id, as it is outside a container.
 
     Before Python 3.11 the interpreter knows only the C library's own, which is an address.
@@ -224,7 +266,7 @@ def _tid(pid: int, thread: _Thread, tids: Mapping[int, int]) -> int | None:
         return next(iter(tids.values()))
     address = int(thread["thread_id"])
     try:
-        block = _core.ProcessMemory(pid).read(address, _TID + 4)
+        block = process.read(address, _TID + 4)
     except (OSError, OverflowError, ValueError):
         return None
     if len(block) < _TID + 4 or struct.unpack_from("<Q", block, _SELF)[0] != address:

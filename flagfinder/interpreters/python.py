@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Literal, Self, cast
 
+from flagfinder import _core
 from flagfinder.interpreters.py_spy import (
     INTERPRETER,
     SeenFrame,
     SeenStack,
     UnreadableError,
     look,
+    look_at_core,
     mapped_files,
 )
 from flagfinder.interpreters.python_loop import Exit, Loop, Way
@@ -43,8 +45,9 @@ _VALUE_WIDTH = 80
 # mislead (a property, a `sleep` of the program's own). It is lower than what the engine gives to a
 # word that it saw decide.
 _CONFIDENCE = 0.8
-# What it asks may do work (`try: connect()`), but it was pausing at most looks.
-_MOSTLY_PAUSED = 0.5
+# What it asks may do work (`try: connect()`), but it was pausing at most looks; or there is but one
+# look, at a core.
+_LIKELY = 0.5
 
 
 Told = Literal["known", "ends"]
@@ -173,9 +176,13 @@ def runs_python(pid: int) -> bool:
     has its modules.
     """
     try:
-        files = mapped_files(pid)
+        return is_python(mapped_files(pid))
     except OSError:
         return False
+
+
+def is_python(files: Iterable[str]) -> bool:
+    """The same of the files that are mapped."""
     return any(INTERPRETER.search(file) or "/lib-dynload/" in file for file in files)
 
 
@@ -189,14 +196,24 @@ def read_python(
     succeeds.
     """
     looks = _looks(pid, most if repeating else 1, Event(), longest)
-    return _codes(looks, Sources(pid), repeating)
+    return _codes(looks, Sources.of_process(pid), repeating)
+
+
+def read_python_of_core(
+    core: _core.CoreMemory, written: float, repeating: Collection[int]
+) -> dict[int, PythonCode]:
+    """The same of a dead process, whose core file was ``written`` in seconds since 1970. Raises
+    UnreadableError.
+    """
+    looks = [look_at_core(core, timeout=_LONGEST)]
+    return _codes(looks, Sources.of_core(core, written), repeating, enough=len(looks))
 
 
 class PythonReader:
     """Reads the code of ``pid`` while the engine finds out which threads repeat something."""
 
     def __init__(self, pid: int) -> None:
-        self._sources = Sources(pid)
+        self._sources = Sources.of_process(pid)
         self._enough = Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="python-reader")
         self._looks = self._pool.submit(_looks, pid, _LOOKS, self._enough)
@@ -236,20 +253,29 @@ class PythonReader:
 
 
 def _codes(
-    looks: Sequence[Mapping[int, SeenStack]], sources: Sources, repeating: Collection[int]
+    looks: Sequence[Mapping[int, SeenStack]],
+    sources: Sources,
+    repeating: Collection[int],
+    *,
+    enough: int = _ENOUGH,
 ) -> dict[int, PythonCode]:
     tids = {tid for seen in looks for tid in seen}
     return {
-        tid: _code(tid, looks, sources, repeats=tid in repeating)
+        tid: _code(tid, looks, sources, repeats=tid in repeating, enough=enough)
         for tid in sorted(tids, key=lambda tid: (tid not in repeating, tid))
     }
 
 
 def _code(
-    tid: int, looks: Sequence[Mapping[int, SeenStack]], sources: Sources, *, repeats: bool
+    tid: int,
+    looks: Sequence[Mapping[int, SeenStack]],
+    sources: Sources,
+    *,
+    repeats: bool,
+    enough: int = _ENOUGH,
 ) -> PythonCode:
     stacks = [seen[tid] for seen in looks if tid in seen]
-    loop, note = _loop(stacks, sources) if repeats else (_paused(stacks, sources), None)
+    loop, note = _loop(stacks, sources, enough) if repeats else (_paused(stacks, sources), None)
     last = stacks[-1].frames[::-1][:_FRAMES]
     return PythonCode(
         looks=len(looks),
@@ -291,7 +317,9 @@ def _looks(
     return looks
 
 
-def _loop(stacks: Sequence[SeenStack], sources: Sources) -> tuple[PythonLoop | None, str | None]:
+def _loop(
+    stacks: Sequence[SeenStack], sources: Sources, enough: int = _ENOUGH
+) -> tuple[PythonLoop | None, str | None]:
     """The innermost loop that all stacks share, and why there is none."""
     common = _common(stacks)
     first: PythonLoop | None = None
@@ -309,7 +337,7 @@ def _loop(stacks: Sequence[SeenStack], sources: Sources) -> tuple[PythonLoop | N
         for loop in loops:
             if not _is_one_stay(loop, frames):
                 continue
-            found = _described(loop, frames, len(stacks), sources)
+            found = _described(loop, frames, sources, enough)
             first = first or found
             if loop.kind != "counts":
                 # If a loop ends by itself, a loop around it that waits counts; any other outer loop
@@ -358,18 +386,20 @@ def _is_one_stay(loop: Loop, frames: Sequence[SeenFrame]) -> bool:
     )
 
 
-def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: Sources) -> PythonLoop:
+def _described(
+    loop: Loop, frames: Sequence[SeenFrame], sources: Sources, enough: int
+) -> PythonLoop:
     kind: PythonLoopKind = loop.kind
     pausing = sum(frame.line in loop.pause_lines for frame in frames)
     if kind == "works" and pausing * 2 > len(frames):
         kind = "mixed"
     asked = [way for way in loop.exits if way.foreign and way.way != "raise"]
     confidence = None
-    if kind == "waits" and looks >= _ENOUGH:
-        if all(way.pure for way in asked):
+    if kind == "waits" and len(frames) >= enough:
+        if len(frames) >= _ENOUGH and all(way.pure for way in asked):
             confidence = _CONFIDENCE
-        elif pausing * 2 > len(frames):
-            confidence = _MOSTLY_PAUSED
+        elif pausing * 2 > len(frames) or all(way.pure for way in asked):
+            confidence = _LIKELY
     seen = frames[-1].locals
     names = dict.fromkeys(name for way in loop.exits for name in way.names if name in seen)
     return PythonLoop(

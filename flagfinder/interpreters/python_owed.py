@@ -65,7 +65,7 @@ def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
         tids = {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
     except OSError:
         return [], []
-    codes, sources = read_python(pid, tids), Sources(pid)
+    codes, sources = read_python(pid, tids), Sources.of_process(pid)
     loops = loop_waits(pid, codes, sources)
     asked = [one for one in asked_of(codes, sources) if one["tid"] not in loops]
     asked += [

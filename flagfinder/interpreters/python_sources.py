@@ -9,8 +9,9 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 from flagfinder import _core
 from flagfinder.interpreters.python_loop import Loop, TooManyWaysError, find_loops
@@ -32,14 +33,43 @@ _MOST_BITS = 14_000  # of a number: Python writes one of 4300 digits at most
 class Sources:
     """The source files of a process, as it sees them, each read once."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._process = Path(f"/proc/{pid}")
-        self._started = _start_time(pid)
+    def __init__(
+        self,
+        read: Callable[[str], tuple[bytes, float]],
+        arguments: Callable[[], bytes],
+        started: float,
+    ) -> None:
+        self._read, self._arguments = read, arguments
+        self._started = started
         self._content: dict[str, bytes] = {}
         self._trees: dict[str, ast.Module | str] = {}
         self._loops: dict[_Seen, list[Loop] | str] = {}
         self._spent = 0.0
+
+    @classmethod
+    def of_process(cls, pid: int) -> Self:
+        """Those of a live process."""
+        return cls(
+            # The process names the file: it may be a FIFO, another one's, or where nobody answers.
+            lambda file: _core.read_file_of(pid, file, _LARGEST_SOURCE + 1),
+            lambda: _core.arguments_of(pid),
+            _start_time(pid),
+        )
+
+    @classmethod
+    def of_core(cls, core: _core.CoreMemory, written: float) -> Self:
+        """Those of a dead process, where they are as old as its core file, which was ``written``
+        in seconds since 1970. The core does not hold its whole command line.
+        """
+
+        def read(file: str) -> tuple[bytes, float]:
+            place = core.place(file)
+            if place is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+            with os.fdopen(_core.open_named(place), "rb") as content:
+                return content.read(_LARGEST_SOURCE + 1), os.fstat(content.fileno()).st_mtime
+
+        return cls(read, bytes, written)
 
     def loops(
         self,
@@ -91,8 +121,7 @@ class Sources:
             return self._parse_command()
         unreadable = f"the source {file} can't be read"
         try:
-            # The process names the file: it may be a FIFO, another one's, or where nobody answers.
-            content, written = _core.read_file_of(self._pid, file, _LARGEST_SOURCE + 1)
+            content, written = self._read(file)
         except OSError as error:
             is_silent = error.errno == errno.ETIMEDOUT
             return f"{unreadable}: {error.strerror}" if is_silent else unreadable
@@ -108,7 +137,7 @@ class Sources:
         """
         unreadable = f"the source {_COMMAND} can't be read"
         try:
-            words = _core.arguments_of(self._pid).split(b"\0")[:-1]
+            words = self._arguments().split(b"\0")[:-1]
         except OSError:
             return unreadable
         text = script_of(words)

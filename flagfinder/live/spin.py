@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
@@ -29,7 +30,9 @@ from flagfinder.interpreters.python import (
     PythonReader,
     Told,
     gil_holder,
+    is_python,
     read_python,
+    read_python_of_core,
     runs_python,
 )
 from flagfinder.interpreters.shell import ScriptLoop, UnclearError, shell_loop
@@ -242,16 +245,33 @@ def look_at_core(
     executable. ``timeout`` and ``so_far`` as in ``spin``. Raises BadTraceError when it is no core
     of a 64-bit program, is damaged, or when files are not those that the process had.
     """
-    raw = _core.look_at_core(
+    files = (
         os.fspath(path),
         None if sysroot is None else os.fspath(sysroot),
         None if program is None else os.fspath(program),
-        list(threads),
-        budget,
-        Deadline.after(timeout).for_engine,
-        hearer(None, so_far),
     )
-    return SpinReport.from_json(raw)
+    deadline = Deadline.after(timeout)
+    core = _core.CoreMemory(*files)
+
+    def engine(of_program: Sequence[int] = ()) -> SpinFields:
+        heard = hearer(None, so_far)
+        time = deadline.for_engine
+        raw: SpinFields = json.loads(
+            _core.look_at_core(*files, list(threads), list(of_program), budget, time, heard)
+        )
+        return raw
+
+    if not is_python(file for *_, file in core.regions()):
+        return SpinReport.from_raw(engine())
+    read = partial(read_python_of_core, core, Path(path).stat().st_mtime)
+    try:
+        codes = read(core.threads)
+    except UnreadableError:
+        codes = {}
+    # Where the source shows the loop, the interpreter's words say no more.
+    raw = engine([tid for tid, code in codes.items() if code.loop is not None])
+    _add_python(raw, read)
+    return SpinReport.from_raw(raw)
 
 
 def hearer(

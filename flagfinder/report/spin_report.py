@@ -75,7 +75,7 @@ def _show_ways(terminal: Terminal, report: SpinReport) -> None:
 
 def _end_of_core(terminal: Terminal, report: SpinReport, explain: bool) -> None:
     terminal.message(
-        "each thread's copy went on from the core; what was ready to read then is not in it"
+        "each thread's copy went on from the core; its calls answered what the thread last got"
     )
     if not explain:
         terminal.message("--explain shows every thread and the reasoning")

@@ -10,11 +10,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import schemas
 import zstandard
 from harness import (
     announced_flags,
@@ -24,12 +26,13 @@ from harness import (
     live_or_skip,
     run,
     started,
+    wait_until,
     wait_until_it_spins,
 )
 from sizes import base, sample_cases, truth_of
 
-# Their flag is whether a descriptor is ready, or closed, which a core does not hold.
-UNKNOWN_IN_A_CORE = ("closed_poll", "poll_work")
+# It waits for a descriptor that is ready at times, which a core does not hold.
+UNKNOWN_IN_A_CORE = ("poll_work",)
 
 
 def core_of(program: Path, tmp_path: Path, truth: dict[str, Any]) -> tuple[Path, str]:
@@ -263,3 +266,37 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     refused = flagfinder("core", fifo, timeout=20)
     assert refused.returncode == 65 and "no regular file" in refused.stderr
+
+
+POLLER = """
+import sys, time
+class Job:
+    done = False
+def wait(job):
+    while not job.done:
+        time.sleep(0.01)
+print("ready", file=sys.stderr, flush=True)
+wait(Job())
+"""
+
+
+@pytest.mark.live
+def test_the_expression_that_a_python_loop_asks(tmp_path: Path) -> None:
+    """From one moment: so it is likely, and no more."""
+    script, error = tmp_path / "poller.py", tmp_path / "stderr"
+    script.write_text(POLLER)
+    with (
+        error.open("wb") as stderr,
+        started([sys.executable, script], stdin=subprocess.DEVNULL, stderr=stderr) as process,
+    ):
+        wait_until(process, lambda: "ready" in error.read_text())
+        made = run(["gcore", "-o", tmp_path / "core", str(process.pid)], timeout=60)
+        assert made.returncode == 0, made.stderr
+    ran = flagfinder("core", "--json", tmp_path / f"core.{process.pid}", timeout=120)
+    assert_found(ran)
+    report = json.loads(ran.stdout)
+    schemas.validate(report)
+    loop = report["threads"][0]["python"]["loop"]
+    assert [way["when"] for way in loop["exits"]] == ["job.done"]
+    assert (loop["kind"], loop["confidence"]) == ("waits", 0.5)
+    assert not report["threads"][0]["flags"], "the interpreter's words are not tried"

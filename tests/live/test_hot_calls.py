@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import schemas
-from harness import assert_found, compiled, flagfinder, started, wait_until
+from harness import assert_found, compiled, flagfinder, run, started, wait_until
 
 SOURCE = Path(__file__).parent / "programs" / "hot_calls.c"
 
@@ -125,3 +125,26 @@ def test_an_epoll_descriptor_with_a_socket_whose_peer_has_closed(
     if flag["symbol"].startswith("epoll"):
         assert told["via"] is not None
     assert root["kind"] == "ended" and "peer has closed" in root["what"], root
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", ["closed", "fifo", "peer"])
+def test_a_core_tells_the_same_call(program: Path, tmp_path: Path, how: str) -> None:
+    """The thread was stopped somewhere in its loop: what its other calls answer is taken from its
+    memory, or supposed.
+    """
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with hot(tmp_path, program, how, fifo) as (process, fd):
+        live = asked(process.pid)
+        made = run(["gcore", "-o", tmp_path / "core", str(process.pid)], timeout=60)
+        assert made.returncode == 0, made.stderr
+    ran = flagfinder("core", "--json", tmp_path / f"core.{process.pid}", timeout=90)
+    assert_found(ran)
+    report = json.loads(ran.stdout)
+    schemas.validate(report)
+    dead = report["threads"][0]["flags"][0]
+    assert dead["call"]["number"] == live["call"]["number"], dead["name"]
+    told = {one["fd"] for one in dead["descriptors"]}
+    # Which descriptors an epoll descriptor watches is not in a core.
+    assert told == ({fd} if how != "peer" else {int(dead["call"]["args"][0], 16)}), dead["name"]

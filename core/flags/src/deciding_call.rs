@@ -207,7 +207,11 @@ impl Builder<'_> {
         let returns = match result {
             Some(result) if result < 0 => format!("error {}", -result),
             Some(result) => result.to_string(),
-            None => "nothing".into(),
+            None => "what is not known".into(),
+        };
+        let full = match result {
+            Some(_) => format!("{name}{of} returns {returns}"),
+            None => format!("{name}{of}"),
         };
         let (count, steady) = call.map_or((0, 0), |call| self.answers(call));
         let exits = self
@@ -262,7 +266,7 @@ impl Builder<'_> {
                 found,
                 path,
             }),
-            ..Flag::new(FlagKind::Syscall, format!("{name}{of} returns {returns}"))
+            ..Flag::new(FlagKind::Syscall, full)
         }
     }
 

@@ -7,31 +7,38 @@
 //! looked at; whether a descriptor was ready is not in it either, and the copy is told that none
 //! is.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
-use flagfinder_flags::{ThreadName, Verdict};
-use flagfinder_replica::{keep, CoreFile, CoreThread, Halt, Pages, Replica};
-use flagfinder_step::Limits;
-
-use crate::candidate::Candidate;
-use crate::deadline::Deadline;
-use crate::helpers::what_it_does;
-use crate::look::{look_at_copy, MOST};
-use crate::order;
-use crate::others::{Other, Others, Process};
-use crate::owed;
-use crate::pick::Way;
-use crate::prove::{begin, not_proved, try_out};
-use crate::report::{Class, Source, SpinReport, ThreadReport};
-use crate::sample::Activity;
-use crate::service;
-use crate::spin::{stepped, unlooked, untouched, Progress};
-use crate::tried::halted;
-use crate::wait::Describer;
+use flagfinder_flags::{find_in_live_window, has_flag, FlagKind, Report, ThreadName, Verdict};
+use flagfinder_linux::futex;
+use flagfinder_linux::syscalls::{role, Role};
+use flagfinder_machine::{Syscall, Window};
+use flagfinder_replica::{
+    go_round, keep, CoreFile, CoreThread, Halt, Pages, Replica, Supposed, Supposition, ThreadState,
+};
 use flagfinder_waits::proc::Call;
-use flagfinder_waits::Owners;
+use flagfinder_waits::{call, Owners};
+use rustc_hash::FxHashMap;
+
+use crate::choice::Choice;
+use crate::deadline::Deadline;
+use crate::driver::{Driver, Target};
+use crate::look::{is_long_enough, Finding, MOST};
+use crate::memory::NamedMemory;
+use crate::original::take_turns;
+use crate::others::{Others, Process};
+use crate::owed;
+use crate::pick::{self, Way};
+use crate::prove::{begin, try_out};
+use crate::report::{Source, SpinReport, ThreadReport, Via};
+use crate::sample::Activity;
+use crate::spin::Progress;
+use crate::tried::halted;
+use crate::turns::{given, waits_again};
+use crate::wait::Describer;
 
 /// Time between two reports that are handed on while threads are looked at.
 const BETWEEN: Duration = Duration::from_millis(200);
@@ -43,6 +50,8 @@ const MOST_THREADS: usize = 1000;
 pub struct CoreOptions {
     /// Thread ids as the core file has them; empty: all.
     pub threads: Vec<u32>,
+    /// Those of which the program's own code tells what they wait for: no words are tried out.
+    pub of_program: Vec<u32>,
     /// For how long the copy of each thread goes on, at most.
     pub budget: Duration,
     /// What is not done by then is left out.
@@ -69,91 +78,77 @@ pub(crate) fn look_at_threads(
     options: &CoreOptions,
     hear: &dyn Fn(Progress<SpinReport>),
 ) -> Result<SpinReport, Failure> {
-    let deadline = &options.deadline;
     let names = Names::new(core.names_input());
     for tid in &options.threads {
         core.thread(*tid)?;
     }
-    let mut describer = Describer {
-        pid: None,
-        memory: core,
-        names: &names,
-        threads: core.threads().iter().map(|t| (t.tid, t.tid)).collect(),
-        owners: Owners::default(),
-    };
-    let mut report = SpinReport {
-        schema: SpinReport::SCHEMA,
-        source: Source::Core,
-        pid: core.pid(),
-        program: core.program().to_owned(),
-        started: 0,
-        budget_ms: options.budget.as_millis() as u64,
-        threads: Vec::new(),
-        notes: Vec::new(),
-        not_asked: Vec::new(),
-    };
-    let _keeping = keep();
-    let wanted = |tid: u32| options.threads.is_empty() || options.threads.contains(&tid);
-    let threads = core.threads().iter().enumerate();
-    let mut looked: Vec<_> = threads.filter(|(_, one)| wanted(one.tid)).collect();
-    // A thread that was in no call may poll.
-    looked.sort_by_key(|(_, thread)| thread.call.is_some());
-    let more = looked.len().saturating_sub(MOST_THREADS);
-    looked.truncate(MOST_THREADS);
-    looked.sort_by_key(|(at, _)| *at);
-    let mut handed_on = Instant::now();
-    for (_, thread) in looked {
-        let told = match deadline.leaves_out(|| what_it_does(thread.tid)) {
-            true => unlooked(&activity(thread)),
-            false => tell(core, thread, options, &names, &mut describer),
+    let with_way = |thread: &CoreThread| {
+        let activity = activity(thread);
+        let way = match pick::way(&activity, core) {
+            // How soon it would wake is not in a core.
+            Way::Waits if wakes_at_a_time(&activity, core) => Way::Repeats,
+            way => way,
         };
-        report.threads.push(told);
+        (activity, way)
+    };
+    let all: Vec<(Activity, Way)> = core.threads().iter().map(with_way).collect();
+    let choice = Choice::of(core.pid(), all.clone(), &options.threads, MOST_THREADS)?;
+    let mut driver = Driver {
+        choice,
+        describer: Describer {
+            pid: None,
+            memory: core,
+            names: &names,
+            threads: core.threads().iter().map(|t| (t.tid, t.tid)).collect(),
+            owners: Owners::default(),
+        },
+        deadline: &options.deadline,
+        report: SpinReport {
+            source: Source::Core,
+            program: core.program().to_owned(),
+            budget_ms: options.budget.as_millis() as u64,
+            ..SpinReport::of_none(core.pid())
+        },
+    };
+    driver.describe();
+    let _keeping = keep();
+    let mut handed_on = Instant::now();
+    let mut supposed = FxHashMap::default();
+    for tid in driver.choice.tids().to_vec() {
+        if driver.leaves_out(tid) {
+            continue;
+        }
+        let dead = Dead {
+            core,
+            names: &names,
+            thread: core.thread(tid)?,
+            time: options.deadline.at_most(options.budget),
+        };
+        match dead.look() {
+            // It had not come back from its call, and does not in its copy.
+            Ok(seen) if seen.is_stuck() => driver.add_waiting(tid),
+            Ok(seen) => {
+                driver.add(tid, &seen.finding);
+                supposed.extend(seen.how.map(|how| (tid, how)));
+            }
+            Err(error) => {
+                let why = format!("no copy of it could be made: {error}");
+                driver.add(tid, &Finding::missing(why));
+            }
+        }
         if handed_on.elapsed() > BETWEEN {
-            hear(Progress::SoFar(report.so_far()));
+            hear(Progress::SoFar(driver.report.so_far()));
             handed_on = Instant::now();
         }
     }
-    if more > 0 {
-        report.notes.push(format!(
-            "{more} more threads were not looked at; --thread TID looks at one"
-        ));
-    }
-    let of_core = |thread: &CoreThread| {
-        let told = report.threads.iter().find(|told| told.tid == thread.tid);
-        Other::of(told.unwrap_or(&ThreadReport::blank(thread.tid, Class::LongWait)))
+    driver.add_unlooked();
+    let target = CoreTarget {
+        core,
+        names: &names,
+        supposed: &supposed,
     };
-    let others = Others {
-        list: core.threads().iter().map(of_core).collect(),
-        left_out: None,
-    };
-    let state = |tid: u32| {
-        let thread = core.threads().iter().find(|thread| thread.tid == tid);
-        let state = thread.map(|thread| thread.state.clone());
-        state.ok_or_else(|| format!("the core has no thread {tid}"))
-    };
-    let mut time = owed::TIME;
-    for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
-        let tid = thread.tid;
-        if deadline.leaves_out(|| format!("who owes what thread {tid} polls, and its proof")) {
-            not_proved(thread, "the time limit was over");
-            continue;
-        }
-        begin(thread);
-        let process = Process {
-            pid: core.pid(),
-            names: &names,
-            memory: core,
-            others: &others,
-            capture: &state,
-            learn: &|_| (),
-            is_dead: true,
-            time: deadline.at_most(time),
-        };
-        try_out(core, &process, thread);
-        time = owed::TIME_OF_OTHERS;
-    }
-    report.threads.iter_mut().for_each(service::leave);
-    order::sort(&mut report.threads);
+    driver.settle(&target, &all, &options.of_program, owed::TIME);
+    let mut report = driver.report;
     for (path, why) in core.missing() {
         report.notes.push(format!(
             "{} {why}: its code is unknown, and so is what it does; --sysroot DIR names a folder \
@@ -164,15 +159,25 @@ pub(crate) fn look_at_threads(
     Ok(report)
 }
 
-/// What is known of a thread that is no more.
+/// Is it a wait until some point in time?
+fn wakes_at_a_time(activity: &Activity, core: &CoreFile) -> bool {
+    let timeout = activity.call.and_then(|c| call::timeout(&c, core));
+    timeout.is_some_and(|timeout| timeout.absolute)
+}
+
+/// What is known of a thread that is no more. One that was in no call ran.
 pub(crate) fn activity(thread: &CoreThread) -> Activity {
     let registers = &thread.state.registers;
+    let (state, wants) = match thread.call {
+        Some(_) => ('?', 0.0),
+        None => ('R', 1.0),
+    };
     Activity {
         tid: thread.tid,
         name: thread.name.clone(),
-        state: '?',
+        state,
         cpu: 0.0,
-        wants: 0.0,
+        wants,
         sleeps: 0,
         tracer: 0,
         call: thread.call.map(|(number, args)| Call {
@@ -185,62 +190,180 @@ pub(crate) fn activity(thread: &CoreThread) -> Activity {
     }
 }
 
-fn tell(
-    core: &CoreFile,
-    thread: &CoreThread,
-    options: &CoreOptions,
-    names: &Names,
-    describer: &mut Describer,
-) -> ThreadReport {
-    let activity = activity(thread);
-    let limits = Limits {
-        steps: MOST,
-        time: options.deadline.at_most(options.budget),
-        ..Limits::default()
-    };
-    let name = ThreadName {
-        tid: thread.tid,
-        name: thread.name.clone(),
-    };
-    let pages = Pages::new(core);
-    let looked = Replica::start(&pages, &thread.state).and_then(|mut copy| {
-        let looked = look_at_copy(&mut copy, &limits, names, name, core)?;
-        Ok((looked, copy.has_assumed()))
-    });
-    let ((finding, halt), has_assumed) = match looked {
-        Ok(looked) => looked,
-        Err(error) => {
-            let why = format!("no copy of it could be made: {error}");
-            return untouched(&activity, &Way::Untouchable(why), describer);
-        }
-    };
-    let at_once = finding.steps <= 1;
-    let mut told = match (&halt, at_once) {
-        (Some(Halt::Blocks { .. } | Halt::Call { .. }), true) if activity.call.is_some() => {
-            return untouched(&activity, &Way::Waits, describer);
-        }
-        _ => stepped(&activity, &Way::Repeats, &finding, describer),
-    };
-    if let Some(halt) = halt {
-        if matches!(halt, Halt::Blocks { .. }) && !told.has_flag() {
-            told.class = Class::LongWait;
-        }
-        let why = halted(&halt);
-        told.reason += &format!("; its copy went no further: {why}");
-        told.halted = Some(why);
-    }
-    if has_assumed {
-        drop_assumed(&mut told);
-    }
-    told.is_assumed = has_assumed;
-    told
+/// A thread of which copies are looked at.
+struct Dead<'a> {
+    core: &'a CoreFile,
+    names: &'a Names,
+    thread: &'a CoreThread,
+    /// For each copy.
+    time: Duration,
 }
 
-/// A call whose answer was assumed is no flag: whether it would answer otherwise is unknown.
-fn drop_assumed(told: &mut ThreadReport) {
-    told.flags.retain(Candidate::is_word);
-    if told.flags.is_empty() {
-        told.verdict = Some(Verdict::NoFlag);
-        told.reason += "; what was ready is not in the core, so whether it waits is unknown";
+/// What a copy showed.
+struct Seen {
+    finding: Finding,
+    /// Why it went no further.
+    halt: Option<Halt>,
+    /// What was supposed of calls of which nothing is known.
+    how: Option<Supposition>,
+}
+
+impl Seen {
+    fn is_stuck(&self) -> bool {
+        let halts = matches!(self.halt, Some(Halt::Blocks { .. } | Halt::Call { .. }));
+        halts && self.finding.steps <= 1
+    }
+
+    fn has_flag(&self) -> bool {
+        self.finding.report.as_ref().is_some_and(has_flag)
+    }
+}
+
+impl Dead<'_> {
+    /// As it goes on by what is known; where that does not suffice, as it goes on by what is
+    /// supposed, if that shows what it polls.
+    fn look(&self) -> io::Result<Seen> {
+        const SUPPOSED: [Supposition; 2] = [Supposition::End, Supposition::Failure];
+        let first = self.copy(None, false)?;
+        if first.has_flag() || first.is_stuck() {
+            return Ok(first);
+        }
+        let others: &[(Option<Supposition>, bool)] = match &first.halt {
+            Some(Halt::Call { .. }) => &SUPPOSED.map(|how| (Some(how), false)),
+            // Others give back what it waits for.
+            Some(Halt::Blocks { number, .. }) if futex::is_futex(*number) => &[(None, true)],
+            _ => &[],
+        };
+        for (how, gives_back) in others {
+            let next = self.copy(*how, *gives_back)?;
+            if next.has_flag() {
+                return Ok(next);
+            }
+        }
+        Ok(first)
+    }
+
+    fn copy(&self, how: Option<Supposition>, gives_back: bool) -> io::Result<Seen> {
+        let begin = Instant::now();
+        let mut state: ThreadState = self.thread.state.clone();
+        state.recalled.suppose = how;
+        let pages = Pages::new(self.core);
+        let mut copy = Replica::start(&pages, &state)?;
+        copy.pretend_output();
+        if gives_back {
+            copy.let_others_give_back();
+        }
+        let is_enough = |window: &Window| {
+            is_long_enough(window, begin.elapsed(), self.time) || gives_back && waits_again(window)
+        };
+        let go = |copy: &mut Replica| go_round(copy, MOST, self.time, is_enough);
+        let turn = |window: &Window| given(&self.report(window));
+        let (mut round, turns) = take_turns(&mut copy, gives_back, go, &turn)?;
+        // What was made up is no answer.
+        let is_made_up = |call: &Syscall| {
+            let of =
+                |made: &Supposed| made.number == call.number && made.arguments[0] == call.args[0];
+            copy.supposed().iter().any(of)
+        };
+        for call in round
+            .window
+            .syscalls
+            .iter_mut()
+            .filter(|call| is_made_up(call))
+        {
+            call.result = None;
+        }
+        let mut report = self.report(&round.window);
+        let is_assumed = copy.has_assumed();
+        if is_assumed {
+            doubt_assumed(&mut report, how);
+        }
+        let given_back = copy.given_back() + turns;
+        if given_back > 0 {
+            report.notes.push(format!(
+                "what it waits for was given to its copy {given_back} times"
+            ));
+        }
+        let mut finding = Finding::blank(Via::Replica);
+        finding.report = Some(report);
+        finding.steps = u64::from(round.window.len());
+        finding.halted = round.halt.as_ref().map(halted);
+        finding.is_assumed = is_assumed;
+        Ok(Seen {
+            finding,
+            halt: round.halt,
+            how,
+        })
+    }
+
+    fn report(&self, window: &Window) -> Report {
+        let name = ThreadName {
+            tid: self.thread.tid,
+            name: self.thread.name.clone(),
+        };
+        let space = NamedMemory {
+            pid: None,
+            memory: self.core,
+            names: self.names,
+        };
+        find_in_live_window(window, self.names, name, &space)
+    }
+}
+
+/// What was assumed is not sure. A poll of which it was only assumed that it finds nothing is no
+/// flag: whether it would answer otherwise is unknown.
+fn doubt_assumed(report: &mut Report, how: Option<Supposition>) {
+    /// Score of what was found so.
+    const ASSUMED: f64 = 0.4;
+    report.flags.retain(|flag| {
+        let call = flag.call.as_ref();
+        let polls = call.is_some_and(|call| role(call.number, &call.args) == Role::Poll);
+        !polls || call.is_some_and(|call| call.result != Some(0))
+    });
+    if report.flags.is_empty() {
+        report.verdict = Verdict::NoFlag;
+        report.reason += "; what was ready is not in the core, so whether it waits is unknown";
+    }
+    let supposed = match how {
+        Some(Supposition::End) => ", and that what it reads has come to its end",
+        Some(_) => ", and that calls fail of which nothing is known",
+        None => "",
+    };
+    let is_call = |kind: FlagKind| kind == FlagKind::Syscall;
+    let doubtful = report.flags.iter_mut();
+    for flag in doubtful.filter(|flag| how.is_some() || is_call(flag.kind)) {
+        flag.confidence = flag.confidence.min(ASSUMED);
+        let why = format!("assumed: that polls find what they last found{supposed}");
+        flag.evidence.insert(0, why);
+    }
+}
+
+struct CoreTarget<'a> {
+    core: &'a CoreFile,
+    names: &'a Names,
+    /// How the copies of a thread are answered calls of which nothing is known.
+    supposed: &'a FxHashMap<u32, Supposition>,
+}
+
+impl Target for CoreTarget<'_> {
+    fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration) {
+        let state = |tid: u32| {
+            let thread = self.core.thread(tid).map_err(|error| error.found)?;
+            let mut state = thread.state.clone();
+            state.recalled.suppose = self.supposed.get(&tid).copied();
+            Ok(state)
+        };
+        begin(thread);
+        let process = Process {
+            pid: self.core.pid(),
+            names: self.names,
+            memory: self.core,
+            others,
+            capture: &state,
+            learn: &|_| (),
+            is_dead: true,
+            time,
+        };
+        try_out(self.core, &process, thread);
     }
 }

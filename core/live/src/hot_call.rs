@@ -2,7 +2,7 @@
 //! A call that a thread makes again and again: what it is about, and how often it is made.
 //!
 //! In: a thread's report whose first flag is a system call. Out: the flag's `descriptors` and
-//! `calls_per_second`. Blind spots: the rate of other calls than reads and writes of files.
+//! `calls_per_second`, of a living process. Blind spots: the rate of other calls than reads and writes of files.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const COUNTED: Duration = Duration::from_millis(50);
 
 /// Adds what is known of the call, if the thread's first flag is one.
 pub(crate) fn tell(
-    pid: u32,
+    pid: Option<u32>,
     thread: &mut ThreadReport,
     memory: &dyn AddressSpace,
     owners: &mut Owners,
@@ -36,7 +36,7 @@ pub(crate) fn tell(
         None => told(pid, &call, memory, owners),
         Some(_) => Vec::new(),
     });
-    first.calls_per_second = Some(calls_per_second(pid, thread.tid, call.number));
+    first.calls_per_second = pid.map(|pid| calls_per_second(pid, thread.tid, call.number));
 }
 
 /// As a flag has it.
@@ -108,7 +108,7 @@ mod tests {
         });
         thread.flags.push(Candidate::new(flag));
         tell(
-            std::process::id(),
+            Some(std::process::id()),
             &mut thread,
             memory,
             &mut Owners::default(),

@@ -15,6 +15,7 @@ mod copied;
 mod dead;
 mod deadline;
 mod decided;
+mod driver;
 mod dry_run;
 mod effects;
 mod frame;

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use flagfinder_analysis::tasks::switches;
 use flagfinder_analysis::{seen, Seen};
-use flagfinder_code::{AddressSpace, Names};
+use flagfinder_code::Names;
 use flagfinder_failure::{Failure, DENIED};
 use flagfinder_flags::{find_in_live_window, find_in_tasks, has_flag, Facts, Report, ThreadName};
 use flagfinder_machine::Window;
-use flagfinder_replica::{go_round, Halt, Replica};
 use flagfinder_step::{step_thread, Ended, Limits, Stepped};
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +39,10 @@ pub struct Finding {
     /// Why it stood still for longer than it was to; empty: it did not.
     pub late: String,
     pub ended: String,
+    /// Why its copy went no further, where the copy is all there is.
+    pub halted: Option<String>,
+    /// Its copy was given an answer that is not known to be the true one.
+    pub is_assumed: bool,
     pub via: Via,
     pub via_reason: String,
     /// It is of a copy that does not stand for the thread; `via_reason` tells why.
@@ -75,7 +78,7 @@ impl Finding {
         }
     }
 
-    fn blank(via: Via) -> Finding {
+    pub fn blank(via: Via) -> Finding {
         Finding {
             report: None,
             facts: Facts::default(),
@@ -85,6 +88,8 @@ impl Finding {
             pause_ms: 0.0,
             late: String::new(),
             ended: String::new(),
+            halted: None,
+            is_assumed: false,
             via,
             via_reason: String::new(),
             unlike: false,
@@ -260,32 +265,6 @@ pub fn look(
         },
         ..Finding::blank(Via::InPlace)
     })
-}
-
-/// Lets a copy of the thread go round and looks for its flag. Why the copy halted, if it did.
-pub fn look_at_copy(
-    replica: &mut Replica,
-    limits: &Limits,
-    names: &Names,
-    thread: ThreadName,
-    memory: &dyn AddressSpace,
-) -> std::io::Result<(Finding, Option<Halt>)> {
-    let begin = Instant::now();
-    let round = go_round(replica, limits.steps, limits.time, |window| {
-        is_long_enough(window, begin.elapsed(), limits.time)
-    })?;
-    let space = NamedMemory {
-        pid: None,
-        memory,
-        names,
-    };
-    let report = find_in_live_window(&round.window, names, thread, &space);
-    let finding = Finding {
-        report: Some(report),
-        steps: u64::from(round.window.len()),
-        ..Finding::blank(Via::Replica)
-    };
-    Ok((finding, round.halt))
 }
 
 /// The flag of a task that none of these threads alone shows enough of, since its scheduler hands

@@ -121,25 +121,18 @@ impl Original {
         // SAFETY: cannot fail.
         let here = usize::try_from(unsafe { libc::sched_getcpu() }).ok();
         let _pin = here.and_then(|here| Pin::to(here, replica.process()));
-        let mut turns = 0;
-        loop {
-            let (round, mixed) = self.go(&mut replica, state, how, enough)?;
-            let given_back = replica.given_back() + turns;
-            if how.gives_back && turns < MOST_TURNS && waits_again(&round.window) {
-                turns += 1;
-                if let Some(word) = turn(&round.window) {
-                    let value = word.value.to_le_bytes();
-                    if replica.write(word.address, &value[..word.bytes])? {
-                        continue;
-                    }
-                }
-            }
-            return Ok(Copied {
-                round,
-                mixed,
-                given_back,
-            });
-        }
+        let mut mixed = false;
+        let go = |replica: &mut Replica| {
+            let gone = self.go(replica, state, how, enough)?;
+            mixed = gone.1;
+            Ok(gone.0)
+        };
+        let (round, turns) = take_turns(&mut replica, how.gives_back, go, turn)?;
+        Ok(Copied {
+            round,
+            mixed,
+            given_back: replica.given_back() + turns,
+        })
     }
 
     /// What the copy does next, and whether its memory is a mixture of moments.
@@ -181,6 +174,33 @@ impl Original {
         })?;
         mixed |= is_mixed(&round.window);
         Ok((round, mixed))
+    }
+}
+
+/// Lets a copy go on, and gives it its turn where it waits for that; how often it was given.
+///
+/// # Errors
+/// When the copy's process is gone.
+pub fn take_turns(
+    replica: &mut Replica,
+    gives_back: bool,
+    mut go: impl FnMut(&mut Replica) -> std::io::Result<Round>,
+    turn: &dyn Fn(&Window) -> Option<Word>,
+) -> std::io::Result<(Round, u32)> {
+    let mut turns = 0;
+    loop {
+        let round = go(replica)?;
+        let given = turns;
+        if gives_back && turns < MOST_TURNS && waits_again(&round.window) {
+            turns += 1;
+            if let Some(word) = turn(&round.window) {
+                let value = word.value.to_le_bytes();
+                if replica.write(word.address, &value[..word.bytes])? {
+                    continue;
+                }
+            }
+        }
+        return Ok((round, given));
     }
 }
 

@@ -262,6 +262,7 @@ mod tests {
             extended: Vec::new(),
             stack: Vec::new(),
             identity: Default::default(),
+            recalled: Default::default(),
         };
         let mut seen: Vec<Seen> = others
             .iter()
@@ -291,6 +292,7 @@ mod tests {
             extended: Vec::new(),
             stack: vec![(0x7000, page)],
             identity: Default::default(),
+            recalled: Default::default(),
         };
         let (target, names) = (target(), names());
         let held = held(&state, &target);

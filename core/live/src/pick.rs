@@ -49,8 +49,7 @@ pub fn way(activity: &Activity, memory: &dyn AddressSpace) -> Way {
         return Way::Repeats;
     }
     let timeout = activity.call.and_then(|c| call::timeout(&c, memory));
-    let wakes_soon =
-        timeout.is_some_and(|t| !t.absolute && t.time <= call::SOON && !t.time.is_zero());
+    let wakes_soon = timeout.is_some_and(|t| !t.absolute && t.time <= call::SOON);
     if wakes_soon || activity.sleeps > 0 {
         return Way::Repeats;
     }

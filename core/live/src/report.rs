@@ -168,10 +168,18 @@ impl SpinReport {
     /// A live process of which nothing is told yet.
     pub(crate) fn of_live(pid: u32) -> SpinReport {
         SpinReport {
+            program: program(pid),
+            ..SpinReport::of_none(pid)
+        }
+    }
+
+    /// A process of which nothing is known yet.
+    pub(crate) fn of_none(pid: u32) -> SpinReport {
+        SpinReport {
             schema: SpinReport::SCHEMA,
             source: Source::Live,
             pid,
-            program: program(pid),
+            program: String::new(),
             started: 0,
             budget_ms: 0,
             threads: Vec::new(),

@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 
 use flagfinder_waits::proc::{self, Call, Look};
 
+/// How long threads are watched.
+pub(crate) const SAMPLE: Duration = Duration::from_millis(200);
 /// How often threads are looked at during the sample, to see the calls that they sleep in.
 const LOOKS: u32 = 8;
 

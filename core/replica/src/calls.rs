@@ -44,7 +44,8 @@ impl Replica<'_> {
             .or_else(|| self.answer_opened(number, arguments).transpose())
             .or_else(|| self.answer_output(number, arguments).transpose())
             .or_else(|| self.answer_descriptors(number, arguments).transpose())
-            .or_else(|| self.answer_asked(number, arguments).transpose());
+            .or_else(|| self.answer_asked(number, arguments).transpose())
+            .or_else(|| self.answer_recalled(number, arguments).transpose());
         let unknown = Answer::Halt(Halt::Call {
             number,
             arguments: *arguments,
@@ -325,7 +326,11 @@ impl Replica<'_> {
             }
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
                 let patience = self.patience(number, a)?;
-                match self.ready_in_epoll(a)? {
+                let ready = match self.descriptors() {
+                    Some(_) => self.ready_in_epoll(a)?,
+                    None => Some(self.recalled_events(number, a)?),
+                };
+                match ready {
                     Some(0) => self.wait(number, a, patience, 0),
                     Some(count) => Answer::Result(count),
                     None => return Ok(None),
@@ -400,10 +405,10 @@ impl Replica<'_> {
             return Ok(Some(error(libc::EFAULT)));
         }
         let mut ready = 0;
-        for entry in entries.chunks_exact_mut(ENTRY) {
+        for (at, entry) in (a[0]..).step_by(ENTRY).zip(entries.chunks_exact_mut(ENTRY)) {
             let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
             let events = i16::from_le_bytes([entry[4], entry[5]]);
-            let Some(now) = self.ready(fd, events) else {
+            let Some(now) = self.ready(fd, events, Some(at)) else {
                 return Ok(None);
             };
             entry[6..].copy_from_slice(&now.to_le_bytes());
@@ -413,18 +418,17 @@ impl Replica<'_> {
         if ready > 0 {
             return Ok(Some(Answer::Result(ready)));
         }
+        // That nothing comes is never more than assumed where nobody can be asked.
+        self.assumed |= self.descriptors().is_none();
         Ok(Some(self.wait(number, a, patience, 0)))
     }
 
-    /// `None`: not known. In a core file nobody can be asked, and nothing is ready: the thread
-    /// polled until its core was made.
-    pub(crate) fn ready(&mut self, fd: i32, events: i16) -> Option<i16> {
+    /// `None`: not known. In a core file nobody can be asked; `entry` is where a poll has
+    /// the answer.
+    pub(crate) fn ready(&mut self, fd: i32, events: i16, entry: Option<u64>) -> Option<i16> {
         match (fd, self.descriptors()) {
             (..0, _) => Some(0),
-            (_, None) => {
-                self.assumed = true;
-                Some(0)
-            }
+            (_, None) => Some(self.recalled_ready(fd, events, entry)),
             (_, Some(descriptors)) => descriptors.ready(fd, events).ok(),
         }
     }
@@ -452,7 +456,7 @@ impl Replica<'_> {
                 if bits[fd / 8] >> (fd % 8) & 1 == 0 {
                     continue;
                 }
-                let Some(now) = self.ready(fd as i32, events) else {
+                let Some(now) = self.ready(fd as i32, events, None) else {
                     return Ok(None);
                 };
                 if now & libc::POLLNVAL != 0 {
@@ -472,6 +476,8 @@ impl Replica<'_> {
         if ready > 0 {
             return Ok(Some(Answer::Result(ready)));
         }
+        // That nothing comes is never more than assumed where nobody can be asked.
+        self.assumed |= self.descriptors().is_none();
         Ok(Some(self.wait(number, a, patience, 0)))
     }
 

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flagfinder_code::{build_id_in_memory, AddressSpace, Mapping, Maps, NamesInput, ThreadInput};
 use flagfinder_failure::{Failure, Result};
@@ -23,6 +24,8 @@ use rustc_hash::FxHashMap;
 
 use crate::core_notes::{maps, program, CoreThread, MappedFile, Notes};
 use crate::descriptors::Descriptors;
+use crate::live::begin_anew;
+use crate::recalled::LastCall;
 use crate::source::{Region, Source, PAGE};
 use crate::unpacked::{unpacked, unreadable};
 
@@ -231,7 +234,32 @@ impl CoreFile {
             &self.program,
             notes.vdso,
             &self.threads,
+            &|region| {
+                !self
+                    .loads
+                    .iter()
+                    .any(|load| load.start == region.start && load.held > 0)
+            },
         );
+        let mut threads = std::mem::take(&mut self.threads);
+        threads.iter_mut().for_each(|thread| self.recall(thread));
+        self.threads = threads;
+    }
+
+    /// What is known of the calls of a thread.
+    fn recall(&self, thread: &mut CoreThread) {
+        let registers = &mut thread.state.registers;
+        if let Some((number, _)) = &mut thread.call {
+            begin_anew(self, registers);
+            *number = registers.rax as u32;
+        }
+        let waits = thread
+            .call
+            .map(|(number, arguments)| (number, arguments, None));
+        let has = |(number, arguments, result)| (number, arguments, Some(result));
+        let last = waits.or(thread.returned.map(has));
+        let last = last.map(|(number, a, result)| Arc::new(LastCall::of(self, number, a, result)));
+        thread.state.recalled.last = last;
     }
 
     /// The kernel dumps no clock pages (vvar), which lie right below the vDSO. Zeroes there make
@@ -259,6 +287,7 @@ impl CoreFile {
     /// What the ELF file says of the stretch. Where it is not here, it may be code.
     fn protection_in_file(&self, mapped: &MappedFile) -> i32 {
         let file = self.place(&mapped.path).and_then(|path| self.opened(&path));
+        let is_here = file.is_some();
         let flags = file.and_then(|file| {
             let cache = ReadCache::new(file);
             let header = FileHeader64::<Endianness>::parse(&cache).ok()?;
@@ -276,6 +305,8 @@ impl CoreFile {
         match flags {
             Some(flags) if flags & elf::PF_X != 0 => libc::PROT_READ | libc::PROT_EXEC,
             Some(_) => libc::PROT_READ,
+            // Data that processes share by a file.
+            None if is_here => libc::PROT_READ | libc::PROT_WRITE,
             None => libc::PROT_READ | libc::PROT_EXEC,
         }
     }
@@ -363,6 +394,11 @@ impl CoreFile {
         missing.iter().map(told).collect()
     }
 
+    /// As /proc/PID/maps would list them.
+    pub fn mappings(&self) -> &[Mapping] {
+        self.maps.all()
+    }
+
     /// Of the dead process, as the core tells it.
     pub fn pid(&self) -> u32 {
         self.pid
@@ -434,7 +470,7 @@ impl CoreFile {
         let mapping = self
             .maps
             .at(address)
-            .filter(|m| m.inode != 0 && !m.writable);
+            .filter(|m| m.inode != 0 && (!m.writable || m.shared));
         let Some(mapping) = mapping else { return 0 };
         let file = self
             .place(mapping.file())

@@ -14,6 +14,7 @@ use crate::core_layout::{
     PROGRAM_NAME, PROGRAM_PARENT, PROGRAM_USER, REGISTERS, STATUS_ID, STATUS_REGISTERS,
     STATUS_SIGNAL,
 };
+use crate::recalled::Recalled;
 use crate::source::{Identity, Region, ThreadState};
 
 /// Auxiliary vector: where the vDSO lies, and the path of the program.
@@ -51,6 +52,8 @@ pub struct CoreThread {
     pub state: ThreadState,
     /// The call that it was in when the core was made: number and arguments.
     pub call: Option<(u32, [u64; 6])>,
+    /// The call that it had just come back from, with its result.
+    pub returned: Option<(u32, [u64; 6], i64)>,
 }
 
 pub(crate) struct NotedThread {
@@ -84,8 +87,12 @@ impl NotedThread {
                     tid: self.tid,
                     ..identity
                 },
+                recalled: Recalled::default(),
             },
             call: call.filter(|_| interrupted),
+            returned: call
+                .filter(|_| !interrupted)
+                .map(|(number, arguments)| (number, arguments, r.rax as i64)),
         }
     }
 }
@@ -209,6 +216,7 @@ pub(crate) fn maps(
     program: &str,
     vdso: Option<u64>,
     threads: &[CoreThread],
+    is_left_out: &dyn Fn(&Region) -> bool,
 ) -> Maps {
     let main_stack = threads.iter().map(|thread| thread.state.registers.rsp);
     let main_stack: Vec<u64> = main_stack.collect();
@@ -244,7 +252,8 @@ pub(crate) fn maps(
             readable: is(libc::PROT_READ),
             writable: is(libc::PROT_WRITE),
             executable: is(libc::PROT_EXEC),
-            shared: false,
+            // What a process has written to for itself is in its core.
+            shared: file.is_some() && is(libc::PROT_WRITE) && is_left_out(region),
             file_offset: file.map_or(0, |file| file.offset + (region.start - file.start)),
             inode: u64::from(file.is_some()),
             path,

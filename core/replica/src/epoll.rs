@@ -20,7 +20,7 @@ impl Replica<'_> {
     /// How many entries are ready, once they are written; `None`: not known.
     pub(crate) fn ready_in_epoll(&mut self, a: &[u64; 6]) -> Result<Option<i64>> {
         let descriptor = a[0] as i32;
-        if self.ready(descriptor, libc::POLLIN) == Some(0) {
+        if self.ready(descriptor, libc::POLLIN, None) == Some(0) {
             return Ok(Some(0));
         }
         let Some(Ok(watched)) = self.descriptors().map(|d| d.watched(descriptor)) else {
@@ -45,7 +45,7 @@ impl Replica<'_> {
 
     fn ready_of(&mut self, watch: &Watch) -> Option<u32> {
         let asked = watch.events & u32::from(u16::MAX >> 1);
-        let mut now = self.ready(watch.descriptor, asked as i16)? as u16 as u32;
+        let mut now = self.ready(watch.descriptor, asked as i16, None)? as u16 as u32;
         if now & libc::POLLNVAL as u32 != 0 {
             // A closed descriptor is watched no more.
             return Some(0);

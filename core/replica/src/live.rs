@@ -13,6 +13,7 @@ use flagfinder_step::{unable_by, Pause};
 
 use crate::child::extended;
 use crate::descriptors::Descriptors;
+use crate::recalled::Recalled;
 use crate::source::{Identity, Page, Region, Source, ThreadState, PAGE};
 
 /// Pages of the stack that are read while the thread stands still: the frames that it returns to
@@ -142,7 +143,7 @@ impl Live {
         let whole = self.memory.read_there(tid, &addresses, &mut contents);
         let pause = pause.end();
         let is_read = self.memory.read_there(tid, &around, &mut after);
-        self.begin_anew(&mut registers);
+        begin_anew(&self.memory, &mut registers);
         let extended =
             extended.map_err(|e| unable_by(format!("Vector registers of thread {tid}"), &e))?;
         let read = addresses.into_iter().zip(contents).zip(whole);
@@ -165,26 +166,13 @@ impl Live {
             extended,
             stack,
             identity,
+            recalled: Recalled::default(),
         };
         Ok(Captured {
             state,
             pause,
             changed,
         })
-    }
-
-    /// A call with a time limit that was interrupted before goes on as `restart_syscall`, of which
-    /// only the kernel knows what it is. The copy makes the call itself: in front of the
-    /// instruction is `mov eax, NUMBER`.
-    fn begin_anew(&self, registers: &mut libc::user_regs_struct) {
-        if registers.rax != libc::SYS_restart_syscall as u64 {
-            return;
-        }
-        let mut code = [0; BEFORE_CALL];
-        let start = registers.rip.wrapping_sub(BEFORE_CALL as u64);
-        if self.memory.read(start, &mut code) == code.len() {
-            registers.rax = timed_call(&code).unwrap_or(registers.rax);
-        }
     }
 
     fn stack(&self, pointer: u64) -> impl Iterator<Item = u64> {
@@ -220,6 +208,20 @@ impl Source for Live {
 
     fn descriptors(&self) -> Option<&Descriptors> {
         self.descriptors.as_ref()
+    }
+}
+
+/// A call with a time limit that was interrupted before goes on as `restart_syscall`, of which
+/// only the kernel knows what it is. The copy makes the call itself: in front of the instruction is
+/// `mov eax, NUMBER`.
+pub(crate) fn begin_anew(memory: &dyn AddressSpace, registers: &mut libc::user_regs_struct) {
+    if registers.rax != libc::SYS_restart_syscall as u64 {
+        return;
+    }
+    let mut code = [0; BEFORE_CALL];
+    let start = registers.rip.wrapping_sub(BEFORE_CALL as u64);
+    if memory.read(start, &mut code) == code.len() {
+        registers.rax = timed_call(&code).unwrap_or(registers.rax);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::child::{Child, Stop};
 use crate::clock::Clock;
 use crate::descriptors::Descriptors;
 use crate::pages::Pages;
+use crate::recalled::Recalled;
 use crate::source::{Identity, Page, Region, ThreadState, PAGE};
 use crate::supposition::Supposing;
 use crate::touched::{is_too_much, Counted};
@@ -40,7 +41,7 @@ pub enum Event {
 
 /// See the module. It belongs to the thread that made it: ptrace serves that one only.
 pub struct Replica<'a> {
-    pages: &'a Pages<'a>,
+    pub(crate) pages: &'a Pages<'a>,
     /// Pages as they were when the thread was stopped, or as the copy that this one was copied from
     /// had them.
     own: FxHashMap<u64, Page>,
@@ -57,8 +58,9 @@ pub struct Replica<'a> {
     pub(crate) opened: FxHashMap<i32, Arc<File>>,
     /// Output is said to succeed, and goes nowhere.
     pub(crate) pretends: bool,
-    /// It was told that a descriptor is not ready, though nobody could be asked.
+    /// It was given an answer that is not known to be the true one.
     pub(crate) assumed: bool,
+    pub(crate) recalled: Recalled,
     /// How calls are answered by supposition.
     pub(crate) supposing: Option<Supposing>,
     /// How many waits ended because others gave back what they held; `None`: such a wait halts the
@@ -107,7 +109,8 @@ impl<'a> Replica<'a> {
             opened: FxHashMap::default(),
             pretends: false,
             assumed: false,
-            supposing: None,
+            supposing: state.recalled.suppose.map(Supposing::rest),
+            recalled: state.recalled.clone(),
             given_back: None,
             behind_call: false,
             software: Software::default(),
@@ -135,6 +138,7 @@ impl<'a> Replica<'a> {
             extended: self.child.extended()?,
             stack: Vec::new(),
             identity: self.identity,
+            recalled: self.recalled.clone(),
         };
         let mut copy = Replica::with(self.pages, &state, self.regions.clone(), own, self.clock)?;
         copy.mask = self.mask;
@@ -153,9 +157,9 @@ impl<'a> Replica<'a> {
         self.pretends = true;
     }
 
-    /// Whether an answer was assumed: what was ready is not in a core file.
+    /// Whether an answer was assumed or supposed: what was ready is not in a core file.
     pub fn has_assumed(&self) -> bool {
-        self.assumed
+        self.assumed || !self.supposed().is_empty()
     }
 
     /// The process that the copy runs in.

@@ -2,6 +2,7 @@
 //! Where a copy's registers and memory come from.
 
 use crate::descriptors::Descriptors;
+use crate::recalled::Recalled;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -50,6 +51,8 @@ pub struct ThreadState {
     pub stack: Vec<(u64, Page)>,
     /// What calls that ask for an id are answered.
     pub identity: Identity,
+    /// What is known of its calls where nobody can be asked any more.
+    pub recalled: Recalled,
 }
 
 /// A process whose threads can be copied.

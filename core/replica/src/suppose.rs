@@ -10,15 +10,12 @@
 use std::io::Result;
 
 use flagfinder_linux::descriptors::Watch;
-use flagfinder_linux::futex;
-use rustc_hash::FxHashSet;
+use flagfinder_linux::{futex, syscalls};
 
 use crate::answer::{Answer, Halt};
 use crate::replica::Replica;
 use crate::supposition::{MadeCall, Supposed, Supposing, Supposition};
 
-/// Most answers that are supposed in one copy.
-const MOST: usize = 16;
 /// Most calls that are remembered.
 const MOST_MADE: usize = 1024;
 /// More than so many bytes are no message of a fixed size.
@@ -40,14 +37,7 @@ impl Replica<'_> {
     pub fn suppose(&mut self, how: Supposition) -> Result<()> {
         self.pretend_output();
         let first = self.is_before_call()?;
-        self.supposing = Some(Supposing {
-            how,
-            answered: Vec::new(),
-            made: Vec::new(),
-            ready: FxHashSet::default(),
-            first,
-            handed: 0,
-        });
+        self.supposing = Some(Supposing::of_wait(how, first));
         Ok(())
     }
 
@@ -119,7 +109,9 @@ impl Replica<'_> {
                 _ => Ok(answer),
             };
         };
-        let goes_on = supposing.how != Supposition::Nothing && supposing.answered.len() < MOST;
+        let goes_on =
+            supposing.how != Supposition::Nothing && supposing.answered.len() < supposing.most;
+        let waits = supposing.waits;
         if std::mem::take(&mut supposing.first) && goes_on {
             if let Some(answer) = self.make_up(number, a)? {
                 return Ok(answer);
@@ -133,7 +125,8 @@ impl Replica<'_> {
         let answer = self.answer(number, a)?;
         const AGAIN: i64 = -(libc::EAGAIN as i64);
         let unknown = match answer {
-            Answer::Halt(Halt::Blocks { .. } | Halt::Call { .. }) => true,
+            Answer::Halt(Halt::Blocks { .. }) => !waits,
+            Answer::Halt(Halt::Call { .. }) => true,
             Answer::Result(AGAIN) => ready,
             _ => false,
         };
@@ -231,13 +224,14 @@ impl Replica<'_> {
             libc::SYS_fcntl if matches!(a[1] as i32, libc::F_SETLKW | libc::F_OFD_SETLKW) => {
                 Self::choose(how, 0, None, libc::EINTR)
             }
-            libc::SYS_wait4 if a[0] as i32 > 0 => {
+            libc::SYS_wait4 if a[0] as i32 > 0 && a[2] as i32 & libc::WNOHANG == 0 => {
                 if a[1] != 0 && how == Supposition::Line {
                     self.write(a[1], &[0; 4])?;
                 }
                 Self::choose(how, i64::from(a[0] as i32), None, libc::ECHILD)
             }
             libc::SYS_futex => self.make_futex(how, a)?,
+            _ if self.supposing.as_ref().is_some_and(|s| s.waits) => make_rest(how, number, a),
             _ => None,
         };
         let Some((result, descriptor)) = made else {
@@ -433,6 +427,29 @@ impl Replica<'_> {
             _ => (0, None),
         }))
     }
+}
+
+/// What does not wait, and tells nothing new.
+fn make_rest(how: Supposition, number: u32, a: &[u64; 6]) -> Made {
+    let options = match i64::from(number) {
+        libc::SYS_wait4 => a[2],
+        libc::SYS_waitid => a[3],
+        _ => 0,
+    };
+    let result = match i64::from(number) {
+        _ if options as i32 & libc::WNOHANG != 0 => 0,
+        _ if how == Supposition::Failure && syscalls::path(number, a).is_some() => -libc::ENOENT,
+        libc::SYS_ioctl
+        | libc::SYS_fcntl
+        | libc::SYS_lseek
+        | libc::SYS_getrusage
+        | libc::SYS_getsockopt
+        | libc::SYS_sched_getaffinity
+        | libc::SYS_kill
+        | libc::SYS_tgkill => -libc::EINVAL,
+        _ => return None,
+    };
+    Some((result.into(), None))
 }
 
 fn is_read(number: u32) -> bool {

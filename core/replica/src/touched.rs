@@ -137,6 +137,7 @@ mod tests {
             registers,
             extended: Vec::new(),
             stack: Vec::new(),
+            recalled: Default::default(),
             identity: Identity::default(),
         };
         let pages = Pages::new(&source);

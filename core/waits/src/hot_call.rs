@@ -77,16 +77,29 @@ struct One {
 }
 
 /// The descriptors of a process that the call is about; of those, if any is ready, the ready ones.
-pub fn told(pid: u32, call: &HotCall, memory: &dyn AddressSpace, owners: &mut Owners) -> Vec<Told> {
+/// `pid` is `None` where nobody can be asked.
+pub fn told(
+    pid: Option<u32>,
+    call: &HotCall,
+    memory: &dyn AddressSpace,
+    owners: &mut Owners,
+) -> Vec<Told> {
     let mut told: Vec<Told> = Vec::new();
     for one in ones(pid, call, memory) {
-        let (because, why) = because(pid, one.fd, &one.asked).unzip();
+        let why = match pid {
+            Some(pid) => because(pid, one.fd, &one.asked),
+            None => because_of("", &one.asked),
+        };
+        let (because, why) = why.unzip();
         let Descriptor {
             target,
             what,
             peers,
             ..
-        } = describe(pid, one.fd, owners);
+        } = match pid {
+            Some(pid) => describe(pid, one.fd, owners),
+            None => Descriptor::unknown(one.fd),
+        };
         told.push(Told {
             fd: one.fd,
             target,
@@ -95,7 +108,7 @@ pub fn told(pid: u32, call: &HotCall, memory: &dyn AddressSpace, owners: &mut Ow
             via: one.via,
             because,
             why,
-            inherited_from: inherited(pid, one.fd),
+            inherited_from: pid.and_then(|pid| inherited(pid, one.fd)),
         });
     }
     // A descriptor that is not ready, or not known to be, says nothing beside one that is.
@@ -136,7 +149,7 @@ fn does(number: u32, args: &[u64; 6]) -> Does {
     }
 }
 
-fn ones(pid: u32, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One> {
+fn ones(pid: Option<u32>, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One> {
     let HotCall {
         number,
         args,
@@ -157,9 +170,9 @@ fn ones(pid: u32, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One> {
     };
     match named(*number, args) {
         Some(Named::One(fd)) => {
-            if !is_epoll(pid, fd) {
+            let Some(pid) = pid.filter(|pid| is_epoll(*pid, fd)) else {
                 return vec![plain(fd)];
-            }
+            };
             let path = format!("/proc/{pid}/fdinfo/{fd}");
             let watched = watches(&fs::read_to_string(path).unwrap_or_default());
             if watched.is_empty() {

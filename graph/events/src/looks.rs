@@ -84,7 +84,7 @@ fn hot(pid: u32, tid: u32, call: &HotCall, owners: &mut Owners) -> Option<Looked
         first: call.args[0],
         how: None,
         by: Vec::new(),
-        descriptors: told(pid, call, &memory, owners),
+        descriptors: told(Some(pid), call, &memory, owners),
     })
 }
 

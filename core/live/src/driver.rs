@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+//! What is told of a process's threads, whether it lives or left a core file: one list of passes.
+//!
+//! In: which threads there are, and what was seen of those that were looked at. Out: their reports.
+//! The passes: threads that are not looked at are described; findings become reports; the words
+//! of a thread with a flag are tried out in copies, and who owes them is asked, or those of a
+//! thread whose loop is open; a call is told with what it is about; threads that serve step back;
+//! the order. What only a living process can be asked is behind [`Target`].
+
+use std::time::{Duration, Instant};
+
+use flagfinder_flags::{Flag, LoopKind, Report};
+use flagfinder_linux::syscalls;
+
+use crate::candidate::Candidate;
+use crate::chain;
+use crate::choice::Choice;
+use crate::deadline::Deadline;
+use crate::helpers::what_it_does;
+use crate::hot_call;
+use crate::look::Finding;
+use crate::machine;
+use crate::nearly;
+use crate::order;
+use crate::others::{Other, Others};
+use crate::owed;
+use crate::pick::{self, Told, Way};
+use crate::prove::not_proved;
+use crate::report::{Class, SpinReport, ThreadReport};
+use crate::sample::{Activity, SAMPLE};
+use crate::service;
+use crate::wait::Describer;
+
+/// Most blocked threads that are described.
+pub(crate) const DESCRIBED: usize = 64;
+
+/// Where the threads come from.
+pub(crate) trait Target {
+    /// Tries the thread's candidates in copies, and asks who of the others would write them, for at
+    /// most `time`.
+    fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration);
+}
+
+/// The threads of one process on their way into the report.
+pub(crate) struct Driver<'a> {
+    pub choice: Choice,
+    pub describer: Describer<'a>,
+    pub deadline: &'a Deadline,
+    pub report: SpinReport,
+}
+
+impl Driver<'_> {
+    /// Adds the threads that are not looked at.
+    pub fn describe(&mut self) {
+        let chosen = self.choice.tids();
+        let is_left = |(activity, _): &&(Activity, Way)| !chosen.contains(&activity.tid);
+        let left: Vec<&(Activity, Way)> = self.choice.threads.iter().filter(is_left).collect();
+        for (activity, way) in left.iter().take(DESCRIBED) {
+            let what = || format!("what thread {} waits for", activity.tid);
+            let thread = match self.deadline.leaves_out(what) {
+                true => unlooked(activity),
+                false => untouched(activity, way, &mut self.describer),
+            };
+            self.report.threads.push(thread);
+        }
+        if left.len() > DESCRIBED {
+            self.report.notes.push(format!(
+                "{} more blocked threads are not shown; --thread TID shows one",
+                left.len() - DESCRIBED
+            ));
+        }
+    }
+
+    /// Adds what was seen of a thread.
+    pub fn add(&mut self, tid: u32, finding: &Finding) {
+        let Some((activity, way)) = self.choice.get(tid) else {
+            return;
+        };
+        let thread = stepped(activity, way, finding, &mut self.describer);
+        self.report.threads.push(thread);
+        if !finding.late.is_empty() {
+            let note = format!("thread {tid} {}", finding.late);
+            self.report.notes.push(note);
+        }
+    }
+
+    /// Adds a thread that was chosen, but only waits.
+    pub fn add_waiting(&mut self, tid: u32) {
+        if let Some((activity, _)) = self.choice.get(tid) {
+            let thread = untouched(activity, &Way::Waits, &mut self.describer);
+            self.report.threads.push(thread);
+        }
+    }
+
+    /// Adds the chosen threads of which nothing was seen.
+    pub fn add_unlooked(&mut self) {
+        for tid in self.choice.tids() {
+            let is_known = self.report.threads.iter().any(|told| told.tid == *tid);
+            if let Some((activity, _)) = self.choice.get(*tid).filter(|_| !is_known) {
+                self.report.threads.push(unlooked(activity));
+            }
+        }
+    }
+
+    /// Tries out, and puts in order. `all`: the threads of the process. `of_program`: those of which
+    /// the program's own code tells. `time`: for copies of other threads, for the first thread.
+    pub fn settle(
+        &mut self,
+        target: &dyn Target,
+        all: &[(Activity, Way)],
+        of_program: &[u32],
+        time: Duration,
+    ) {
+        let threads = &mut self.report.threads;
+        let others = others(threads, all);
+        // If some thread has a flag, the others are not asked more closely.
+        let has_none = !threads.iter().any(ThreadReport::has_flag);
+        let is_open = |thread: &&mut ThreadReport| {
+            thread.has_flag() || machine::is_open(thread) || has_none && nearly::is_open(thread)
+        };
+        let (begin, mut time) = (Instant::now(), time);
+        for thread in threads.iter_mut().filter(is_open) {
+            let tid = thread.tid;
+            if of_program.contains(&tid) || machine::is_late(thread, begin.elapsed()) {
+                machine::leave(thread);
+                continue;
+            }
+            let what = || format!("who owes what thread {tid} polls, and its proof");
+            if self.deadline.leaves_out(what) {
+                not_proved(thread, "the time limit was over");
+                machine::leave(thread);
+                continue;
+            }
+            target.prove(thread, &others, self.deadline.at_most(time));
+            time = time.min(owed::TIME_OF_OTHERS);
+            let Describer {
+                pid,
+                memory,
+                ref mut owners,
+                ..
+            } = self.describer;
+            hot_call::tell(pid, thread, memory, owners);
+        }
+        self.arrange();
+    }
+
+    /// The threads that tell most come first, with those that wait for them.
+    fn arrange(&mut self) {
+        let threads = &mut self.report.threads;
+        threads.iter_mut().for_each(service::leave);
+        service::leave_idle(threads);
+        order::sort(threads);
+        let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
+        let fixed = threads.iter().take_while(|t| tells(t)).count();
+        let chains = chain::sort(threads, fixed);
+        self.report.notes.extend(chains);
+        let left_out = self.choice.left_out();
+        if left_out > 0 {
+            self.report.notes.push(format!(
+                "{left_out} more threads repeat something and were not looked at; --thread TID \
+                 looks at one"
+            ));
+        }
+    }
+
+    /// Is there no time left to look at the thread?
+    pub fn leaves_out(&self, tid: u32) -> bool {
+        self.deadline.leaves_out(|| what_it_does(tid))
+    }
+}
+
+/// A thread of which there is no time to ask more.
+pub(crate) fn unlooked(activity: &Activity) -> ThreadReport {
+    let class = match activity.wants >= pick::HOT || activity.state == 'R' {
+        true => Class::LongRunning,
+        false => Class::LongWait,
+    };
+    ThreadReport {
+        reason: format!("not looked at, for want of time; {}", does(activity)),
+        ..blank(activity, class)
+    }
+}
+
+pub(crate) fn does(activity: &Activity) -> String {
+    let call = activity.call.map(|call| syscalls::name(call.number));
+    let call = call.map_or(String::new(), |name| format!(" in {name}"));
+    let place = match activity.sleeps_in.as_str() {
+        "" => String::new(),
+        place => format!(" (in the kernel's {place})"),
+    };
+    let state = match activity.state {
+        'R' => "runs, or is ready to",
+        'D' => "waits without being interruptible",
+        'T' | 't' => "is stopped",
+        'Z' | 'X' => "has ended",
+        _ => "waits",
+    };
+    format!("it {state}{call}{place}")
+}
+
+/// The threads that may be copied, those that were described first, and why another one may not.
+fn others(reports: &[ThreadReport], threads: &[(Activity, Way)]) -> Others {
+    let known = |tid: u32| reports.iter().find(|report| report.tid == tid);
+    let mut others = Others::default();
+    for (activity, way) in threads {
+        match (way, known(activity.tid)) {
+            (Way::Untouchable(why), _) => {
+                let why = format!("thread {} can't be copied: {why}", activity.tid);
+                others.left_out.get_or_insert(why);
+            }
+            (_, Some(report)) => others.list.push(Other::of(report)),
+            (way, None) => others.list.push(Other {
+                tid: activity.tid,
+                name: activity.name.clone(),
+                waits: (*way == Way::Waits)
+                    .then(|| activity.call.map(|call| syscalls::name(call.number)))
+                    .flatten(),
+                polls: false,
+            }),
+        }
+    }
+    others.list.sort_by_key(|other| known(other.tid).is_none());
+    others
+}
+
+fn blank(activity: &Activity, class: Class) -> ThreadReport {
+    let round = |value: f64| (value * 1000.0).round() / 1000.0;
+    ThreadReport {
+        name: activity.name.clone(),
+        cpu: round(activity.cpu),
+        wants: round(activity.wants),
+        sleeps_per_second: round(activity.sleeps as f64 / SAMPLE.as_secs_f64()),
+        ..ThreadReport::blank(activity.tid, class)
+    }
+}
+
+fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> ThreadReport {
+    let class = match way {
+        Way::Hot | Way::Told(Told::Ends) => Class::LongRunning,
+        Way::Repeats | Way::Told(Told::Known) => Class::RepeatedYield,
+        Way::Waits | Way::Untouchable(_) => Class::LongWait,
+    };
+    let wait = describer.wait(activity.call, &activity.sleeps_in);
+    ThreadReport {
+        reason: match way {
+            Way::Untouchable(why) => format!("not stepped: {why}"),
+            Way::Hot | Way::Repeats => "not stepped: others seemed to tell more".into(),
+            Way::Waits => wait.summary.clone(),
+            Way::Told(Told::Known) => "not stepped: the program's own code tells its loop".into(),
+            Way::Told(Told::Ends) => {
+                "its loop comes to an end by itself, as its own code tells".into()
+            }
+        },
+        wait: Some(wait),
+        ..blank(activity, class)
+    }
+}
+
+fn stepped(
+    activity: &Activity,
+    way: &Way,
+    finding: &Finding,
+    describer: &mut Describer,
+) -> ThreadReport {
+    let mut report = blank(activity, class(way, finding.report.as_ref()));
+    report.steps = finding.steps;
+    report.pause_ms = finding.pause_ms;
+    if report.steps > 0 {
+        report.via = Some(finding.via);
+        report.via_reason = Some(finding.via_reason.clone());
+    }
+    report.held.clone_from(&finding.held);
+    match &finding.report {
+        Some(found) => {
+            let candidates = |flags: &[Flag]| flags.iter().cloned().map(Candidate::new).collect();
+            report.verdict = Some(found.verdict);
+            report.reason.clone_from(&found.reason);
+            report.spin_loop.clone_from(&found.spin_loop);
+            report.flags = candidates(&found.flags);
+            report.considered = candidates(&found.considered);
+            report.groups.clone_from(&found.groups);
+            report.notes.clone_from(&found.notes);
+            report.explain.clone_from(&found.explain);
+            report.facts = found.facts.clone();
+        }
+        None => {
+            let error = finding.error.as_deref().unwrap_or_default();
+            report.reason = format!("not stepped: {error}");
+        }
+    }
+    if !finding.ended.is_empty() {
+        report.reason += &format!("; {}", finding.ended);
+    }
+    if let Some(why) = &finding.halted {
+        report.reason += &format!("; its copy went no further: {why}");
+    }
+    report.halted.clone_from(&finding.halted);
+    report.is_assumed = finding.is_assumed;
+    if activity.call.is_some() && !report.has_flag() {
+        report.wait = Some(describer.wait(activity.call, &activity.sleeps_in));
+    }
+    report
+}
+
+/// A thread that polls repeats a wait, whether it gives way or not; a thread that computes runs
+/// long.
+fn class(way: &Way, found: Option<&Report>) -> Class {
+    let kind = found.and_then(|found| Some(found.spin_loop.as_ref()?.kind));
+    let gives_way = matches!(
+        kind,
+        Some(LoopKind::Yield | LoopKind::Sleep | LoopKind::Syscall)
+    );
+    let polls = found.is_some_and(|found| !found.flags.is_empty());
+    if polls || gives_way || *way == Way::Repeats {
+        Class::RepeatedYield
+    } else {
+        Class::LongRunning
+    }
+}

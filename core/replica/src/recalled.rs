@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT
+//! What calls answer in a copy of a dead thread: what the thread itself last got.
+//!
+//! In: the registers and the memory of a thread that had just come back from a call, or that still
+//! waits in one. Out: the same answer where its copy makes that call again, and what that answer
+//! said of descriptors. Of other polls the memory still holds the answer: what a program is told by
+//! `poll` and `epoll_wait` stays in its arrays. Calls that remain are answered by supposition, if
+//! one is made. Blind spot: what is told now may not be told again.
+
+use std::io::Result;
+use std::sync::Arc;
+
+use flagfinder_code::AddressSpace;
+use flagfinder_linux::syscalls;
+use rustc_hash::FxHashMap;
+
+use crate::answer::{error, Answer};
+use crate::replica::Replica;
+use crate::source::PAGE;
+use crate::supposition::Supposition;
+
+/// What is known of the calls of a thread that is no more.
+#[derive(Clone, Debug, Default)]
+pub struct Recalled {
+    pub(crate) last: Option<Arc<LastCall>>,
+    /// How calls are answered of which nothing is known.
+    pub suppose: Option<Supposition>,
+}
+
+/// A call that a thread was in.
+#[derive(Debug)]
+pub(crate) struct LastCall {
+    number: u32,
+    arguments: [u64; 6],
+    /// `None`: it waits in it.
+    result: Option<i64>,
+    /// Memory that the kernel filled.
+    filled: Vec<(u64, Vec<u8>)>,
+    /// Events that were found, by descriptor.
+    ready: FxHashMap<i32, i16>,
+}
+
+/// Entries of an array that are looked at.
+const MOST: u64 = 1024;
+/// `struct epoll_event` on x86-64.
+const EVENT: usize = 12;
+
+impl LastCall {
+    pub fn of(
+        memory: &dyn AddressSpace,
+        number: u32,
+        arguments: [u64; 6],
+        result: Option<i64>,
+    ) -> LastCall {
+        let outputs = result.map(|result| syscalls::outputs(number, &arguments, result));
+        let filled = outputs.into_iter().flatten().map(|(address, bytes)| {
+            let mut content = vec![0; bytes as usize];
+            let read = memory.read(address, &mut content);
+            content.truncate(read);
+            (address, content)
+        });
+        LastCall {
+            number,
+            arguments,
+            result,
+            filled: filled.collect(),
+            ready: ready(memory, number, &arguments, result),
+        }
+    }
+
+    /// Is it the same call? Data may go to another place.
+    fn is(&self, number: u32, a: &[u64; 6]) -> bool {
+        let mine = &self.arguments;
+        let moves = syscalls::consumes(number);
+        self.number == number && mine[0] == a[0] && (moves || mine[1] == a[1])
+    }
+}
+
+/// What the answer says of descriptors.
+fn ready(
+    memory: &dyn AddressSpace,
+    number: u32,
+    a: &[u64; 6],
+    result: Option<i64>,
+) -> FxHashMap<i32, i16> {
+    let mut ready = FxHashMap::default();
+    match i64::from(number) {
+        libc::SYS_poll | libc::SYS_ppoll => {
+            for at in 0..a[1].min(MOST) {
+                let mut entry = [0; 8];
+                if memory.read(a[0].wrapping_add(at * 8), &mut entry) == entry.len() {
+                    let [fd, _] = halves(&entry);
+                    let found = i16::from_le_bytes([entry[6], entry[7]]);
+                    ready.insert(fd, result.map_or(0, |_| found));
+                }
+            }
+        }
+        libc::SYS_select | libc::SYS_pselect6 => {
+            const EVENTS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+            for (set, events) in a[1..4].iter().zip(EVENTS).filter(|(set, _)| **set != 0) {
+                let mut bits = vec![0; a[0].min(MOST).div_ceil(64) as usize * 8];
+                let read = memory.read(*set, &mut bits);
+                for fd in (0..read * 8).filter(|fd| bits[fd / 8] >> (fd % 8) & 1 == 1) {
+                    *ready.entry(fd as i32).or_default() |= result.map_or(0, |_| events);
+                }
+            }
+        }
+        _ if syscalls::consumes(number) && !syscalls::gives(number) => match result {
+            // The end stays where it is.
+            Some(0) => drop(ready.insert(a[0] as i32, libc::POLLIN)),
+            None => drop(ready.insert(a[0] as i32, 0)),
+            _ => {}
+        },
+        _ => {}
+    }
+    ready
+}
+
+fn halves(entry: &[u8; 8]) -> [i32; 2] {
+    let [a, b, c, d, e, f, g, h] = *entry;
+    [[a, b, c, d], [e, f, g, h]].map(i32::from_le_bytes)
+}
+
+impl Replica<'_> {
+    /// What is known of a descriptor without asking. `entry`: where a poll wants to know it.
+    pub(crate) fn recalled_ready(&mut self, fd: i32, events: i16, entry: Option<u64>) -> i16 {
+        let last = self.recalled.last.clone();
+        let known = last.as_ref().and_then(|last| last.ready.get(&fd).copied());
+        let before = || {
+            let before = self.original(entry.filter(|_| !self.waited())?);
+            let is_its = halves(&before)[0] == fd;
+            is_its.then(|| i16::from_le_bytes([before[6], before[7]]))
+        };
+        let found = known.or_else(before).unwrap_or(0);
+        let found = found & (events | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL);
+        self.assumed |= known.is_none();
+        found
+    }
+
+    /// Did its thread wait in a call? It was told nothing then, or had done with what it was told.
+    fn waited(&self) -> bool {
+        let last = self.recalled.last.as_ref();
+        last.is_some_and(|last| last.result.is_none())
+    }
+
+    /// Memory as its thread left it.
+    fn original<const N: usize>(&self, address: u64) -> [u8; N] {
+        std::array::from_fn(|at| {
+            let at = address.wrapping_add(at as u64);
+            self.pages.page(at & !(PAGE - 1))[(at % PAGE) as usize]
+        })
+    }
+
+    /// `epoll_wait`: how many events there are, once they are written.
+    pub(crate) fn recalled_events(&mut self, number: u32, a: &[u64; 6]) -> Result<i64> {
+        if let Some(last) = self.recalled.last.clone() {
+            let is_same = last.number == number && last.arguments[0] == a[0];
+            if let Some(result @ 1..) = last.result.filter(|_| is_same) {
+                self.refill(&last, a)?;
+                return Ok(result);
+            }
+        }
+        self.assumed = true;
+        let event: [u8; EVENT] = self.original(a[1]);
+        if self.waited() || !is_event(&event) {
+            return Ok(0);
+        }
+        self.write(a[1], &event)?;
+        Ok(1)
+    }
+
+    /// The answer that the thread last got of this call, where it was the last that it made.
+    pub(crate) fn answer_recalled(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<Answer>> {
+        let Some(last) = self.recalled.last.clone() else {
+            return Ok(None);
+        };
+        if let Some(result) = last.result.filter(|_| last.is(number, a)) {
+            self.refill(&last, a)?;
+            return Ok(Some(Answer::Result(result)));
+        }
+        let takes = syscalls::consumes(number) && !syscalls::gives(number);
+        let found = last.ready.get(&(a[0] as i32)).filter(|_| takes);
+        Ok(match found {
+            // Without data, all that is left to tell is that there will be none.
+            Some(found) if found & (libc::POLLHUP | libc::POLLIN) == libc::POLLHUP => {
+                Some(Answer::Result(0))
+            }
+            Some(&libc::POLLNVAL) => Some(error(libc::EBADF)),
+            _ => None,
+        })
+    }
+
+    /// Writes what the kernel wrote, where the call wants it now.
+    fn refill(&mut self, last: &LastCall, a: &[u64; 6]) -> Result<()> {
+        for (address, content) in &last.filled {
+            let at = match *address == last.arguments[1] {
+                true => a[1],
+                false => *address,
+            };
+            self.write(at, content)?;
+        }
+        Ok(())
+    }
+}
+
+/// Is it an event as the kernel writes it?
+fn is_event(event: &[u8; EVENT]) -> bool {
+    let events = u32::from_le_bytes([event[0], event[1], event[2], event[3]]);
+    const EVENTS: u32 = (libc::EPOLLIN
+        | libc::EPOLLPRI
+        | libc::EPOLLOUT
+        | libc::EPOLLERR
+        | libc::EPOLLHUP
+        | libc::EPOLLRDHUP) as u32;
+    events != 0 && events & !EVENTS == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::answer::Halt;
+    use crate::descriptors::Descriptors;
+    use crate::pages::Pages;
+    use crate::source::{Identity, Region, Source, ThreadState, PAGE};
+    use crate::window::go_round;
+
+    const CODE: u64 = 0x40_0000;
+    const DATA: u64 = 0x50_0000;
+    const FD: u64 = 5;
+
+    /// A dead process: a loop around one system call, and data.
+    struct Dead {
+        regions: [Region; 2],
+        data: Vec<u8>,
+    }
+
+    impl Source for Dead {
+        fn regions(&self) -> &[Region] {
+            &self.regions
+        }
+
+        fn read_page(&self, address: u64, page: &mut [u8; PAGE as usize]) -> bool {
+            // mov eax, r12d; syscall; jmp to the first
+            const LOOP: [u8; 7] = [0x44, 0x89, 0xe0, 0x0f, 0x05, 0xeb, 0xf9];
+            let content = if address == CODE {
+                &LOOP[..]
+            } else {
+                &self.data
+            };
+            page[..content.len()].copy_from_slice(content);
+            true
+        }
+
+        fn descriptors(&self) -> Option<&Descriptors> {
+            None
+        }
+    }
+
+    impl AddressSpace for Dead {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let from = address
+                .checked_sub(DATA)
+                .map_or(usize::MAX, |at| at as usize);
+            let bytes = self.data.get(from..).unwrap_or_default();
+            let got = bytes.len().min(buffer.len());
+            buffer[..got].copy_from_slice(&bytes[..got]);
+            got
+        }
+    }
+
+    fn dead(data: &[u8]) -> Dead {
+        let region = |start, protection| Region {
+            start,
+            end: start + PAGE,
+            protection,
+            fresh: false,
+            anonymous: false,
+        };
+        Dead {
+            regions: [
+                region(CODE, libc::PROT_READ | libc::PROT_EXEC),
+                region(DATA, libc::PROT_READ | libc::PROT_WRITE),
+            ],
+            data: data.to_vec(),
+        }
+    }
+
+    /// The results that a copy gets that makes the call again and again; why it went no further;
+    /// whether they were assumed.
+    fn results(
+        dead: &Dead,
+        number: libc::c_long,
+        a: [u64; 6],
+        recalled: Recalled,
+    ) -> (Vec<i64>, Option<Halt>, bool) {
+        // SAFETY: plain data.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        (registers.rip, registers.r12) = (CODE, number as u64);
+        (registers.cs, registers.ss, registers.eflags) = (0x33, 0x2b, 0x202);
+        [registers.rdi, registers.rsi, registers.rdx] = [a[0], a[1], a[2]];
+        [registers.r10, registers.r8, registers.r9] = [a[3], a[4], a[5]];
+        let state = ThreadState {
+            registers,
+            extended: Vec::new(),
+            stack: Vec::new(),
+            identity: Identity::default(),
+            recalled,
+        };
+        let pages = Pages::new(dead);
+        let mut copy = Replica::start(&pages, &state).expect("a copy");
+        let round = go_round(&mut copy, 12, Duration::from_secs(60), |_| false);
+        let round = round.expect("it goes on");
+        let calls = round.window.syscalls.iter();
+        let results = calls.filter_map(|call| call.result).collect();
+        (results, round.halt, copy.has_assumed())
+    }
+
+    fn last(dead: &Dead, number: libc::c_long, a: [u64; 6], result: Option<i64>) -> Recalled {
+        Recalled {
+            last: Some(Arc::new(LastCall::of(dead, number as u32, a, result))),
+            suppose: None,
+        }
+    }
+
+    #[test]
+    fn a_call_answers_what_it_last_answered_and_no_other_call_does() {
+        let dead = dead(b"");
+        let accept = [FD, 0, 0, 0, 0, 0];
+        let full = Some(-i64::from(libc::EMFILE));
+        let known = last(&dead, libc::SYS_accept, accept, full);
+        let (got, halt, assumed) = results(&dead, libc::SYS_accept, accept, known.clone());
+        assert_eq!((halt, assumed), (None, false));
+        assert_eq!(got, [-24; 4]);
+        let of_another = [FD + 1, 0, 0, 0, 0, 0];
+        let (_, halt, _) = results(&dead, libc::SYS_accept, of_another, known);
+        assert!(matches!(halt, Some(Halt::Call { .. })));
+    }
+
+    #[test]
+    fn a_read_of_a_pipe_whose_writer_went_brings_nothing() {
+        let entry = [FD as u8, 0, 0, 0, 1, 0, libc::POLLHUP as u8, 0];
+        let dead = dead(&entry);
+        let polled = last(&dead, libc::SYS_poll, [DATA, 1, 0, 0, 0, 0], Some(1));
+        let read = [FD, DATA + 64, 1, 0, 0, 0];
+        let (got, halt, _) = results(&dead, libc::SYS_read, read, polled);
+        assert_eq!((&got[..2], halt), (&[0, 0][..], None));
+    }
+
+    #[test]
+    fn a_poll_finds_what_it_found_and_nothing_while_its_thread_waits() {
+        let poll = [DATA, 1, u64::from(u32::MAX), 0, 0, 0];
+        let entry = [FD as u8, 0, 0, 0, 1, 0, 1, 0];
+        let dead = dead(&entry);
+        let found = last(&dead, libc::SYS_poll, poll, Some(1));
+        let (got, halt, assumed) = results(&dead, libc::SYS_poll, poll, found);
+        assert_eq!((&got[..2], halt, assumed), (&[1, 1][..], None, false));
+        let waits = last(&dead, libc::SYS_poll, poll, None);
+        let (_, halt, assumed) = results(&dead, libc::SYS_poll, poll, waits);
+        assert!(matches!(halt, Some(Halt::Blocks { .. })) && assumed);
+        // Of a thread that was in no call its memory tells.
+        let (got, _, assumed) = results(&dead, libc::SYS_poll, poll, Recalled::default());
+        assert_eq!((&got[..2], assumed), (&[1, 1][..], true));
+    }
+
+    #[test]
+    fn what_is_unknown_is_answered_by_supposition_alone() {
+        let read = [FD, DATA + 64, 1, 0, 0, 0];
+        let supposed = Recalled {
+            last: None,
+            suppose: Some(Supposition::End),
+        };
+        let dead = dead(b"");
+        let (got, halt, assumed) = results(&dead, libc::SYS_read, read, supposed);
+        assert_eq!((&got[..2], halt, assumed), (&[0, 0][..], None, true));
+        let (_, halt, _) = results(&dead, libc::SYS_read, read, Recalled::default());
+        assert!(matches!(halt, Some(Halt::Call { .. })));
+    }
+}
