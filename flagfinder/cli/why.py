@@ -46,6 +46,7 @@ _EXAMPLES = """\
   flagfinder why 4711                  who owes what the process waits for, to the end of the chain
   flagfinder why 4711 --thread 4713    begin with this thread
   flagfinder why 4711 --html why.html  a page with a drawing of the threads and processes
+  flagfinder why 4711 --stacks         also all open calls of all threads
   flagfinder why 4711 --json           links, root and evidence for other programs
   flagfinder why --core core.4711      the same of a dead process, as far as its core file tells
   flagfinder why normal.trace spin.trace   the same of a recorded run, beside a good one
@@ -86,6 +87,11 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="also ask the processes that it started and no chain led to",
     )
+    parser.add_argument(
+        "--stacks",
+        action="store_true",
+        help="also show all open calls of all threads, alike ones once (?: it may be an old call)",
+    )
     parser.add_argument("--html", type=Path, help="also write a page that draws the chain")
     parser.add_argument(
         "--budget",
@@ -97,6 +103,11 @@ def add_parser(subparsers: Subparsers) -> None:
     for option in ("--program", "--sysroot"):
         parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
     parser.needs("--children", "goes with a PID only", lambda parsed: len(parsed.target) == 1)
+    parser.needs(
+        "--stacks",
+        "is about processes and cores, not about recordings",
+        lambda parsed: len(parsed.target) < 2,
+    )
     parser.needs(
         "--budget",
         "is about threads that are stepped, and recordings have none",
@@ -156,6 +167,7 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
                 program=options.program,
                 budget=options.budget or DEFAULT_CORE_BUDGET,
                 timeout=options.timeout,
+                stacks=options.stacks,
                 so_far=so_far,
             ).raw
         report = why(
@@ -163,6 +175,7 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
             options.thread,
             budget=options.budget or DEFAULT_BUDGET,
             timeout=options.timeout,
+            stacks=options.stacks,
             told=told,
             so_far=so_far,
         )

@@ -41,11 +41,14 @@ _MOST_TOLD = 4
 @dataclass(frozen=True)
 class LoopWait:
     """What a thread's event loop waits for. ``name``: the statement of the task that keeps it;
-    None where the loop may go on by itself. ``end`` says what ends that wait, and ``why`` in words.
+    None where the loop may go on by itself. ``statement`` and ``at``: the same without its place,
+    and that. ``end`` says what ends that wait, and ``why`` in words.
     ``notes`` tell of the other tasks.
     """
 
     name: str | None
+    statement: str | None
+    at: PythonFrame | None
     end: TaskEnd
     why: str
     notes: tuple[str, ...]
@@ -115,7 +118,7 @@ def loop_wait(
     if len(notes) > _MOST_TOLD:
         notes = [*notes[:_MOST_TOLD], f"{len(notes) - _MOST_TOLD} more tasks wait"]
     if stuck is None:
-        return LoopWait(None, "unknown", "", tuple(notes))
+        return LoopWait(None, None, None, "unknown", "", tuple(notes))
     owed = _owed(stuck, tasks, sources)
     if owed is not None:
         other, by = owed
@@ -127,7 +130,10 @@ def loop_wait(
         if is_stuck and signals:
             end = "input"
             why += f"; it has a handler of {' and '.join(signals)}, and no such signal has come"
-    return LoopWait(_statement(stuck, sources), end, why, tuple(notes))
+    at = _own(stuck) or stuck.frames[-1]
+    text = awaited(at, sources)
+    bare = f"`{text}`" if text is not None else at.function
+    return LoopWait(_statement(stuck, sources), bare, at, end, why, tuple(notes))
 
 
 def _chain(task: Task, tasks: Mapping[int, Task]) -> Iterator[Task]:

@@ -25,6 +25,13 @@ def report(name: str) -> WhyReport:
             "known": "seen",
             "reason": name,
             "stack": [],
+            "at": {
+                "function": "one",
+                "file": f"/src/{name}.c",
+                "line": 5,
+                "module": None,
+                "offset": None,
+            },
         }
 
     links = [
@@ -63,6 +70,12 @@ def test_what_is_too_long_for_its_box_is_there_whole() -> None:
     assert len(titles) == 5, "two processes, three threads"
     assert all(name in title for title in titles)
     assert re.search(r"\.label \.line \{[^}]*text-overflow: ellipsis", page)
+
+
+def test_boxes_and_evidence_say_where() -> None:
+    page = why_page(report("app"))
+    assert page.count('<div class="line at">at one() app.c:5</div>') == 3, "three threads"
+    assert page.count("<dt>waits at</dt><dd>one() app.c:5 (/src/app.c)</dd>") == 3
 
 
 def test_every_link_has_its_arrow_and_its_evidence() -> None:

@@ -47,7 +47,7 @@ pub fn run(data: &[u8]) {
     };
     let _ = look_at_core(&core, &options, &|_| ());
     for thread in [None, core.threads().first().map(|thread| thread.tid)] {
-        let _ = why_of_core(&core, &path, thread, &options, &|_| ());
+        let _ = why_of_core(&core, &path, thread, true, &options, &|_| ());
     }
     traps.check();
 }

@@ -3,8 +3,9 @@
 
 use std::rc::Rc;
 
-use flagfinder_code::Code;
+use flagfinder_code::{Code, Spot};
 
+use super::asked::Asked;
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
 
 /// How much the end of a chain explains; of several ends the greatest wins.
@@ -67,6 +68,7 @@ impl End {
             tid,
             name,
             what: self.what,
+            at: None,
         }
     }
 }
@@ -148,6 +150,8 @@ pub struct Obstacle {
     pub is_request: bool,
     /// The channel is full: whoever has its other end is to read.
     pub for_room: bool,
+    /// Where it waits, if that is no place on its thread's stack.
+    pub at: Option<Spot>,
 }
 
 impl Obstacle {
@@ -160,6 +164,7 @@ impl Obstacle {
                 kind,
                 name,
                 address: None,
+                statement: None,
             },
             debtors: Vec::new(),
             by_elimination: false,
@@ -168,6 +173,7 @@ impl Obstacle {
             side: None,
             is_request: false,
             for_room: false,
+            at: None,
         }
     }
 
@@ -177,6 +183,14 @@ impl Obstacle {
             debtors,
             ..Obstacle::ends(kind, name, end)
         }
+    }
+
+    /// The same, as the source of the program names it.
+    pub fn named_by(mut self, asked: &Asked) -> Obstacle {
+        self.waits_for.name.clone_from(&asked.name);
+        self.waits_for.statement.clone_from(&asked.statement);
+        self.at.clone_from(&asked.at);
+        self
     }
 
     /// Can only threads of this process end it?
@@ -196,7 +210,7 @@ impl Obstacle {
     ) -> Obstacle {
         let reason = match threads.len() + processes.len() {
             1 => "it is the only other one that could change it",
-            _ => "by elimination: the others that could change it wait too, and lead nowhere else",
+            _ => "by elimination: the others that could change it wait too",
         };
         let foreign = processes.into_iter().map(|of| Who::Process(of, None));
         let foreign = foreign.map(|who| Debtor::assumed(who, reason));
