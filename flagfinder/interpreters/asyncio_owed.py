@@ -116,7 +116,9 @@ def loop_wait(
     others = [task for task in leaves if task is not stuck and _own(task) is not None]
     notes = [_told(task, sources) for task in others]
     if len(notes) > _MOST_TOLD:
-        notes = [*notes[:_MOST_TOLD], f"{len(notes) - _MOST_TOLD} more tasks wait"]
+        left = len(notes) - _MOST_TOLD
+        more = "1 more task waits" if left == 1 else f"{left} more tasks wait"
+        notes = [*notes[:_MOST_TOLD], more]
     if stuck is None:
         return LoopWait(None, None, None, "unknown", "", tuple(notes))
     owed = _owed(stuck, tasks, sources)
@@ -192,9 +194,12 @@ def _owed(stuck: Task, tasks: Sequence[Task], sources: Sources) -> tuple[Task, s
 def _why_nobody(others: int, *, is_stuck: bool) -> str:
     if others == 0:
         return "its event loop has no other task"
+    tasks = "task" if others == 1 else "tasks"
     if is_stuck:
         return (
-            f"its event loop has {others} more tasks, and none goes on: they wait for each other, "
-            "or for events, queues and locks"
+            f"its event loop has {others} more {tasks}, and none goes on: they wait for each "
+            "other, or for events, queues and locks"
         )
+    if others == 1:
+        return "the other task of its event loop is not known to end that"
     return f"none of the {others} other tasks of its event loop is known to end that"

@@ -71,10 +71,9 @@ def ask(
         unseen, json.dumps(in_source), _BUDGET, _PATIENCE, deadline.for_engine, so_far
     )
     notes = list(unreadable)
-    if left and deadline.is_over:
-        notes.append(f"{left} of the processes were not asked: {deadline.over}")
-    elif left:
-        notes.append(f"{left} of the processes were not asked: there are too many")
+    if left:
+        why = deadline.over if deadline.is_over else "there are too many"
+        notes.append(f"{left} of the processes {'was' if left == 1 else 'were'} not asked: {why}")
     return asked(answers, notes)
 
 

@@ -105,13 +105,11 @@ class _Names:
         line.append((f" waits for {name}", ""))
         if link.owed_by is not None:
             line.append((f", owed by {self._who(link.owed_by, link.waiter.pid)}", ""))
-        # Within a process what is seen is the owner's id in the lock, or the like.
-        is_plain = (
-            link.known == "seen"
-            and link.owed_by is not None
-            and link.owed_by.pid == link.waiter.pid
-        )
-        if not is_plain and link.reason != root.what:
+        # Within a process what is seen is the owner's id in the lock, or the like; of a child, that
+        # it lives.
+        owed = link.owed_by
+        is_near = owed is not None and (link.kind == "child" or owed.pid == link.waiter.pid)
+        if not (is_near and link.known == "seen") and link.reason != root.what:
             line.append((f": {link.reason}", ""))
         return [*line, *_mark(link)]
 

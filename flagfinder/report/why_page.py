@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.live.why_links import WhyLink, WhyNode
+from flagfinder.live.why_story import Line
 from flagfinder.report.page import fill_page
 from flagfinder.report.why_drawing import Drawing, html_text
 from flagfinder.shared.spot import Spot
@@ -20,13 +21,26 @@ def why_page(report: WhyReport) -> str:
         {
             "TITLE": html_text(f"Why process {report.pid} does not go on"),
             "SUBTITLE": html_text(report.program),
-            "STORY": "".join(f"<li>{html_text(line)}</li>" for line in report.story),
+            "KIND": _role(report.lines[0]),
+            "STORY": "".join(f"<li>{_line(line)}</li>" for line in report.lines),
             "DRAWING": drawing.svg(),
             "EVIDENCE": "".join(
                 _evidence(number, link) for number, link in enumerate(report.links)
             ),
             "NEXT": "".join(f"<p><code>{html_text(command)}</code></p>" for command in report.next),
         },
+    )
+
+
+def _role(line: Line) -> str:
+    """What the first piece of the story says of the hang."""
+    return line[0][1] or "waits"
+
+
+def _line(line: Line) -> str:
+    return "".join(
+        f'<span class="{role}">{html_text(text)}</span>' if role else html_text(text)
+        for text, role in line
     )
 
 

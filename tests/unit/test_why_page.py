@@ -7,6 +7,8 @@ import json
 import re
 import xml.etree.ElementTree as xml
 
+import pytest
+
 from flagfinder.live.why_chain import WhyReport, why_text
 from flagfinder.report.why_page import why_page
 
@@ -70,6 +72,15 @@ def test_what_is_too_long_for_its_box_is_there_whole() -> None:
     assert len(titles) == 5, "two processes, three threads"
     assert all(name in title for title in titles)
     assert re.search(r"\.label \.line \{[^}]*text-overflow: ellipsis", page)
+
+
+@pytest.mark.parametrize(
+    ("kind", "role"), [("deadlock", "fault"), ("unknown", "unknown"), ("timer", "waits")]
+)
+def test_a_fault_a_gap_and_an_idle_thread_look_different(kind: str, role: str) -> None:
+    raw = report("app").raw
+    page = why_page(WhyReport.from_json(json.dumps({**raw, "root": {**raw["root"], "kind": kind}})))
+    assert f'<ol class="story of-{role}"><li><span class="{role}">' in page
 
 
 def test_boxes_and_evidence_say_where() -> None:

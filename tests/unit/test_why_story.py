@@ -143,6 +143,21 @@ def test_processes_are_named_where_there_are_several() -> None:
     )
 
 
+def test_of_a_child_that_lives_no_more_is_told() -> None:
+    target = {
+        "kind": "child",
+        "name": "the end of child 5 (sleep)",
+        "address": None,
+        "statement": None,
+    }
+    sleep = node(5, 5, "sleep")
+    reason = "its child 5 (sleep) has not ended"
+    told = report([link(node(1), sleep, waits_for=target, reason=reason)], "timer", "x", sleep)
+    assert told.story[1] == (
+        "process 1 (dead) waits for the end of child 5 (sleep), owed by process 5 [seen]"
+    )
+
+
 def test_a_long_chain_is_told_in_six_lines() -> None:
     chain = [link(node(at), node(at + 1)) for at in range(1, 10)]
     told = report(chain, "timer", "it sleeps", node(10)).story

@@ -37,8 +37,8 @@ const HANDS_OVER: Duration = Duration::from_millis(500);
 pub type Answered = (u32, Result<WhyReport, Failure>);
 
 /// [`why`] for each of these processes that no chain of one before it passes, and how many were not
-/// asked, as `patience` was over. `in_source`: of all of them, as in [`WhyOptions`]. `hear` is told of
-/// each answer as it comes; those that are returned may say more.
+/// asked, as `patience` was over. `in_source`: of all of them, as in [`WhyOptions`]. `hear` is told
+/// of each answer as it comes; those that are returned may say more.
 pub fn why_each(
     pids: &[u32],
     in_source: &InSource,

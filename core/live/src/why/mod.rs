@@ -222,6 +222,7 @@ fn finish(report: &mut WhyReport, processes: &mut Processes) {
     let facts = next::Facts {
         is_java: &mut is_java,
         stopped_by: &stopped_by,
+        stacks_of: report.stacks.as_ref().map(|_| report.pid),
         parent: &parent,
     };
     let found = next::of(&report.links, &report.root, facts);
@@ -238,8 +239,8 @@ fn finish(report: &mut WhyReport, processes: &mut Processes) {
     }
 }
 
-/// The same of a process that left the core file at `path`, with all `stacks` if wanted. `options` are those of
-/// [`crate::look_at_core`], and name no threads.
+/// The same of a process that left the core file at `path`, with all `stacks` if wanted. `options`
+/// are those of [`crate::look_at_core`], and name no threads.
 ///
 /// # Errors
 /// Those of [`crate::look_at_core`].
@@ -273,7 +274,9 @@ pub fn why_of_core(
             in_loop,
         ));
     }
-    report.next = vec![next::of_core(path)];
+    if !stacks {
+        report.next.push(next::of_core(path));
+    }
     report.notes = notes;
     report.settle(&options.deadline);
     if let Some(fault) = fault(core.signal()) {

@@ -27,11 +27,13 @@ pub struct Facts<'f> {
     pub is_java: &'f mut dyn FnMut(u32) -> bool,
     /// What keeps a thread (process and thread id).
     pub stopped_by: &'f dyn Fn(u32, u32) -> Option<By>,
+    /// The process whose stacks the report has.
+    pub stacks_of: Option<u32>,
     /// Who has not asked for the status of a process that has ended.
     pub parent: &'f dyn Fn(u32) -> Option<u32>,
 }
 
-/// `None`: the one to be asked has ended.
+/// `None`: the one to be asked has ended, or was asked already.
 pub fn of(links: &[Link], root: &Root, facts: Facts<'_>) -> Option<String> {
     let waits = links.last().map(|link| link.waiter.pid);
     let pid = root.pid.or(waits)?;
@@ -39,27 +41,28 @@ pub fn of(links: &[Link], root: &Root, facts: Facts<'_>) -> Option<String> {
     let Facts {
         is_java,
         stopped_by,
+        stacks_of,
         parent,
     } = facts;
-    let stacks = |pid: u32| format!("flagfinder why {pid} --stacks");
-    let mut own_stacks = |pid: u32| match is_java(pid) {
-        true => format!("jstack {pid}"),
-        false => stacks(pid),
+    let mut stacks = |pid: u32| match is_java(pid) {
+        true => Some(format!("jstack {pid}")),
+        false if stacks_of == Some(pid) => None,
+        false => Some(format!("flagfinder why {pid} --stacks")),
     };
     Some(match root.kind {
         RootKind::Stopped => match stopped_by(pid, tid) {
             Some(By::Tracer(_)) => format!("grep TracerPid /proc/{pid}/task/{tid}/status"),
-            Some(By::Terminal(_)) => own_stacks(pid),
+            Some(By::Terminal(_)) => stacks(pid)?,
             Some(By::Signal) | None => format!("kill -CONT {pid}"),
         },
         RootKind::Frozen => format!("cat /proc/{pid}/cgroup"),
         RootKind::Computes => format!("flagfinder spin {pid} --thread {tid} --explain"),
         RootKind::Peer => format!("nsenter -t {pid} -n ss -anpo"),
         RootKind::Input => format!("ls -l /proc/{pid}/fd"),
-        RootKind::Deadlock | RootKind::Timer => own_stacks(pid),
+        RootKind::Deadlock | RootKind::Timer => stacks(pid)?,
         RootKind::Ended => match (waits, parent(pid)) {
             (_, Some(parent)) => format!("flagfinder why {parent}"),
-            (Some(waits), None) => own_stacks(waits),
+            (Some(waits), None) => stacks(waits)?,
             (None, None) => return None,
         },
         RootKind::Unknown => format!("flagfinder spin {pid} --explain"),
@@ -82,6 +85,7 @@ mod tests {
         let facts = Facts {
             is_java: &mut |_| false,
             stopped_by: &|_, _| by.clone(),
+            stacks_of: Some(8),
             parent: &|_| parent,
         };
         of(links, &root, facts)
@@ -108,5 +112,8 @@ mod tests {
             ended(&waits, None).as_deref(),
             Some("flagfinder why 1 --stacks")
         );
+        let mut told = Link::of_lock(1, 7);
+        told.waiter.pid = 8;
+        assert_eq!(ended(&[told], None), None, "its stacks are told already");
     }
 }

@@ -143,10 +143,7 @@ fn holders(
             true => Who::Process(owner.pid, None),
             false => Who::Process(owner.pid, Some(target.clone())),
         };
-        let reason = format!(
-            "process {} ({}) {did}holds the other end, fd {}",
-            owner.pid, owner.name, owner.fd
-        );
+        let reason = format!("it {did}holds the other end, fd {}", owner.fd);
         if !debtors.iter().any(|debtor| debtor.who == who) {
             debtors.push(Debtor::seen(who, reason));
         }
