@@ -183,13 +183,14 @@ def why(
     pid: int,
     thread: int | None,
     budget: float,
-    asked: str,
+    in_source: str,
     time: _Time | None,
+    stacks: bool,
     hear: _Hear | None,
 ) -> str: ...
 def why_each(
     pids: Sequence[int],
-    asked: str,
+    in_source: str,
     budget: float,
     patience: float,
     time: _Time | None,
@@ -202,6 +203,7 @@ def why_of_core(
     thread: int | None,
     budget: float,
     time: _Time | None,
+    stacks: bool,
     hear: _Hear | None,
 ) -> str: ...
 def why_recorded(normal: Trace, spin: Trace, thread: int | None) -> str: ...

@@ -28,7 +28,8 @@ from flagfinder.live.poke import Poked, poke, try_poke
 from flagfinder.live.poke_plan import plan_poke
 from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spin
 from flagfinder.live.why import why, why_of_core, why_recorded
-from flagfinder.live.why_chain import WhyLink, WhyNode, WhyReport, WhyRoot
+from flagfinder.live.why_chain import WhyReport
+from flagfinder.live.why_links import WhyLink, WhyNode, WhyRoot
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Recording, RecordOptions
 from flagfinder.record.stepping import StepOptions

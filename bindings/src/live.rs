@@ -135,22 +135,28 @@ pub fn spin(
 }
 
 /// JSON of a `WhyReport`. `thread` None: the one that polls, or the first. `time` and `hear` as in
-/// [`spin`]. `asked` is JSON of a list of `Asked`.
+/// [`spin`]. `in_source` is JSON of an `InSource`.
 #[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the Python function's keyword arguments"
+)]
 pub fn why(
     py: Python<'_>,
     pid: u32,
     thread: Option<u32>,
     budget: f64,
-    asked: &str,
+    in_source: &str,
     time: Option<(f64, f64)>,
+    stacks: bool,
     hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let budget = Duration::from_secs_f64(budget);
-    let asked = questions(asked)?;
+    let in_source = known_in_source(in_source)?;
     let options = engine::WhyOptions {
         thread,
-        asked,
+        in_source,
+        stacks,
         spin: engine::SpinOptions {
             budget,
             deadline: deadline(time),
@@ -170,13 +176,13 @@ type Answer = (u32, Option<String>, Option<[String; 4]>);
 pub fn why_each(
     py: Python<'_>,
     pids: Vec<u32>,
-    asked: &str,
+    in_source: &str,
     budget: f64,
     patience: f64,
     time: Option<(f64, f64)>,
     hear: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Answer>, usize)> {
-    let asked = questions(asked)?;
+    let in_source = known_in_source(in_source)?;
     let options = engine::SpinOptions {
         budget: Duration::from_secs_f64(budget),
         deadline: deadline(time),
@@ -189,7 +195,7 @@ pub fn why_each(
     };
     let (found, left) = wait_with_progress(py, show, move |reporter| {
         let hear = |answered: &engine::Answered| reporter.report(answer(answered.clone()));
-        engine::why_each(&pids, &asked, &options, patience, &hear)
+        engine::why_each(&pids, &in_source, &options, patience, &hear)
     })?;
     Ok((found.into_iter().map(answer).collect(), left))
 }
@@ -201,7 +207,7 @@ fn answer((pid, report): engine::Answered) -> Answer {
     }
 }
 
-fn questions(json: &str) -> PyResult<Vec<engine::Asked>> {
+fn known_in_source(json: &str) -> PyResult<engine::InSource> {
     let parsed = serde_json::from_str(json);
     parsed.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
 }
@@ -220,12 +226,13 @@ pub fn why_of_core(
     thread: Option<u32>,
     budget: f64,
     time: Option<(f64, f64)>,
+    stacks: bool,
     hear: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = of_core(Vec::new(), Vec::new(), budget, time);
     report_of(py, hear, move |hear| {
         let core = Rc::new(CoreFile::open(&path, Files { sysroot, program })?);
-        engine::why_of_core(&core, &path, thread, &options, hear)
+        engine::why_of_core(&core, &path, thread, stacks, &options, hear)
     })
 }
 

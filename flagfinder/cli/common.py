@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from flagfinder.live.patient import has_ended, status_of
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import write_private
@@ -143,14 +144,13 @@ class ProcessId(Number):
             pid = super().__call__(text)
         except argparse.ArgumentTypeError as error:
             named = re.fullmatch(r"[A-Za-z][\w.-]*", text, re.ASCII)
-            found = f"; `pgrep {text}` finds ids by name" if named else ""
+            found = f"; `flagfinder why -n {text}` finds it by name" if named else ""
             raise argparse.ArgumentTypeError(f"{error}{found}") from None
-        status = _status_of(pid)
+        status = status_of(pid)
         process, parent = status.get("Tgid"), status.get("PPid")
         if process not in (None, str(pid)):
             raise argparse.ArgumentTypeError(f"{pid} is a thread of process {process}; name that")
-        # The others of its threads may live on.
-        if status.get("State", "").startswith("Z") and status.get("Threads") == "1":
+        if has_ended(status):
             raise argparse.ArgumentTypeError(
                 f"process {pid} has ended; its parent, process {parent}, has not asked for its "
                 f"exit status. Ask the parent: `flagfinder why {parent}`"
@@ -158,18 +158,10 @@ class ProcessId(Number):
         return pid
 
 
-def _status_of(tid: int | None) -> dict[str, str]:
-    """What /proc/TID/status says; nothing where there is no such thread."""
-    try:
-        lines = Path(f"/proc/{tid}/status").read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
-    fields = (line.partition(":") for line in lines)
-    return {name: value.strip() for name, _, value in fields}
-
-
 COUNT = Number("number", 1, 2**31 - 1, "N")
-PID = ProcessId("process id", 1, 2**31 - 1, "PID")
+_HIGHEST = 2**31 - 1
+PID = ProcessId("process id", 1, _HIGHEST, "PID")
+ANY_ID = Number("process id", 1, _HIGHEST, "PID")
 TID = Number("thread id", 1, 2**31 - 1, "TID")
 NS = Number("time in ns", 0, 2**63 - 1, "NS")
 ADDRESS = Number("address", 0, 2**64 - 1, base=0)

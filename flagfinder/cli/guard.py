@@ -7,9 +7,11 @@ import argparse
 import contextlib
 import errno
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.private_file import write_private
+from flagfinder.shared.spot import Spot
 from flagfinder.shared.visible import quote_command, visible
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ _EXAMPLES = """\
 
 The command runs as it is: nothing is watched until it hangs. Then `flagfinder why` asks each of
 its processes, and all of them are ended. Processes of other users (`sudo ..`) can't be: they are
-named. Under GitHub Actions the story is also an annotation.
+named. Under GitHub Actions the story is also an annotation at its line, and in the step's summary.
 
 Under sudo the command runs as root, as guard itself (`record` and `events` run it as the caller).
 A `kill -9` of guard leaves the command running, as one of timeout(1) does. A process whose parent
@@ -86,7 +89,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     hangs: list[Hang] = []
     not_ended: list[LeftProcess] = []
 
-    def hung(hang: Hang) -> None:
+    def hung(found: Hang) -> None:
+        # All processes are ended right after.
+        hang = replace(found, reports=tuple(one.of_the_dead() for one in found.reports))
         hangs.append(hang)
         for warning in (f"{command} hangs: {hang.because}", *hang.notes):
             terminal.warning(warning.replace("##[", "## [") if _on_github() else warning)
@@ -103,6 +108,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             return
         if _on_github():
             terminal.raw(_annotation(hang))
+            _summarize(hang, command, terminal)
         if hang.reports:
             from flagfinder.report.why_report import show_why
 
@@ -285,4 +291,35 @@ def _annotation(hang: Hang) -> str:
     text = "\n".join(visible(line) for line in lines)
     for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(character, code)
-    return f"::error title=The command hangs::{text}"
+    place = _in_repository(hang.reports[0].place) if hang.reports else ""
+    return f"::error {place}title=The command hangs::{text}"
+
+
+def _in_repository(spot: Spot | None) -> str:
+    """The place as properties of a command; empty where the repository lacks the file, or its name
+    can't be told.
+    """
+    if spot is None or spot.file is None or spot.line is None:
+        return ""
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
+    path = os.path.normpath(root / spot.file)
+    name = os.path.relpath(path, root)
+    is_told = visible(name) == name and set(",:%").isdisjoint(name)
+    if name.startswith("../") or not is_told or not Path(path).is_file():
+        return ""
+    return f"file={name},line={spot.line},"
+
+
+def _summarize(hang: Hang, command: str, terminal: Terminal) -> None:
+    """Adds the story to the summary of the job's step."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    text = _all_text(hang, command)
+    # A fence is longer than any in the text.
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as summary:
+            summary.write(f"### The command hangs\n{fence}text\n{text}{fence}\n")
+    except OSError as error:
+        terminal.warning(f"{path} can't be written: {error.strerror}")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import (
+    ANY_ID,
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
-    PID,
     SECONDS,
     TID,
     VERBS,
@@ -29,6 +29,7 @@ from flagfinder.cli.common import (
 from flagfinder.cli.diff import check_thread
 from flagfinder.live.apart import Told, report_apart
 from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
+from flagfinder.live.patient import Patient, by_id, by_name
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
 from flagfinder.live.tree import ask, descendants
 from flagfinder.live.why import why, why_of_core, why_recorded
@@ -37,6 +38,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.visible import quote_command
 from flagfinder.trace.trace import open_trace
 
 if TYPE_CHECKING:
@@ -44,8 +46,10 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
   flagfinder why 4711                  who owes what the process waits for, to the end of the chain
+  flagfinder why -n server             the process that is called so
   flagfinder why 4711 --thread 4713    begin with this thread
   flagfinder why 4711 --html why.html  a page with a drawing of the threads and processes
+  flagfinder why 4711 --stacks         also all open calls of all threads
   flagfinder why 4711 --json           links, root and evidence for other programs
   flagfinder why --core core.4711      the same of a dead process, as far as its core file tells
   flagfinder why normal.trace spin.trace   the same of a recorded run, beside a good one
@@ -76,6 +80,12 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="PID | NORMAL SPIN",
         help="the process, or a recording of a good run and one of the bad run",
     )
+    parser.add_argument(
+        "-n",
+        "--name",
+        help="the process whose program, script or own name is this; of several the one from which "
+        "the others descend",
+    )
     parser.add_argument("--core", type=Path, help="an ELF core of a dead process instead")
     add_places(parser, "its executable")
     parser.add_argument(
@@ -85,6 +95,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--children",
         action="store_true",
         help="also ask the processes that it started and no chain led to",
+    )
+    parser.add_argument(
+        "--stacks",
+        action="store_true",
+        help="also show all open calls of all threads, alike ones once (?: it may be an old call)",
     )
     parser.add_argument("--html", type=Path, help="also write a page that draws the chain")
     parser.add_argument(
@@ -96,7 +111,16 @@ def add_parser(subparsers: Subparsers) -> None:
     add_timeout(parser, DEFAULT_TIMEOUT)
     for option in ("--program", "--sysroot"):
         parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
-    parser.needs("--children", "goes with a PID only", lambda parsed: len(parsed.target) == 1)
+    parser.needs(
+        "--children",
+        "is about a live process",
+        lambda parsed: len(parsed.target) < 2 and parsed.core is None,
+    )
+    parser.needs(
+        "--stacks",
+        "is about processes and cores, not about recordings",
+        lambda parsed: len(parsed.target) < 2,
+    )
     parser.needs(
         "--budget",
         "is about threads that are stepped, and recordings have none",
@@ -110,13 +134,16 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    given = len(options.target) + (options.core is not None)
-    if not given or given > 1 + (len(options.target) == 2 and options.core is None):
+    named = (options.core is not None) + (options.name is not None)
+    given = len(options.target) + named
+    if not given or given > 1 + (len(options.target) == 2 and not named):
         raise UsageError(
             "One thing can be looked at, not more" if given else "It isn't said what to look at",
-            f"{count(len(options.target), 'word')}{'' if options.core is None else ' and --core'}",
-            "flagfinder why PID, flagfinder why NORMAL SPIN (two recordings), or flagfinder why "
-            "--core FILE",
+            count(len(options.target), "word")
+            + ("" if options.core is None else " and --core")
+            + ("" if options.name is None else " and --name"),
+            "flagfinder why PID, flagfinder why -n NAME, flagfinder why NORMAL SPIN (two "
+            "recordings), or flagfinder why --core FILE",
         )
     if options.html is not None:
         check_writable(options.html)
@@ -144,11 +171,13 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
 
     if len(options.target) == 2:
         return _recorded(options, terminal)
-    pid = _pid(options.target[0]) if options.core is None else None
+    patient = _patient(options) if options.core is None else None
+    if patient is not None and patient.note is not None:
+        terminal.message(patient.note)
     deadline = Deadline.after(options.timeout)
 
     def question(so_far: Callable[[str], object], told: Told) -> WhyFields:
-        if pid is None:
+        if patient is None:
             return why_of_core(
                 options.core,
                 options.thread,
@@ -156,13 +185,15 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
                 program=options.program,
                 budget=options.budget or DEFAULT_CORE_BUDGET,
                 timeout=options.timeout,
+                stacks=options.stacks,
                 so_far=so_far,
             ).raw
         report = why(
-            pid,
-            options.thread,
+            patient.pid,
+            options.thread or patient.thread,
             budget=options.budget or DEFAULT_BUDGET,
             timeout=options.timeout,
+            stacks=options.stacks,
             told=told,
             so_far=so_far,
         )
@@ -174,14 +205,18 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
     return WhyReport.from_raw(report_apart(question, options.timeout, told))
 
 
-def _pid(word: str) -> int:
+def _patient(options: argparse.Namespace) -> Patient:
+    if options.name is not None:
+        return by_name(options.name)
+    word = options.target[0]
     try:
-        return PID(word) or 0
+        return by_id(ANY_ID(word) or 0)
     except argparse.ArgumentTypeError as error:
         raise UsageError(
             f"{word} is no process",
             str(error),
-            "Give a process id, or two recordings: `flagfinder why NORMAL SPIN`.",
+            f"By name: `{quote_command('flagfinder', 'why', '-n', word)}`. Or give a process id, "
+            "or two recordings: `flagfinder why NORMAL SPIN`.",
         ) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict, final
 
 from flagfinder.interpreters.fields import PythonFields
+from flagfinder.shared.spot import SpotFields
 
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 Outcome = Literal["leaves", "returns", "faults", "unknown"]
@@ -57,7 +58,7 @@ class ThreadsFields(TypedDict):
 
 class LoopFields(TypedDict):
     """The loop that holds the thread; ``iterations`` are those seen, ``header`` is where one
-    begins.
+    begins, ``at`` the same in code of the program's author, null where it lies elsewhere.
     """
 
     kind: Literal["busy", "pause", "yield", "sleep", "syscall", "lock", "rmw"]
@@ -65,6 +66,7 @@ class LoopFields(TypedDict):
     module: str | None
     iterations: int
     header: CodeFields
+    at: SpotFields | None
 
 
 class DivergencePointFields(TypedDict):

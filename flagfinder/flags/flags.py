@@ -20,6 +20,7 @@ from flagfinder.flags.python_code import add_code, code_of
 from flagfinder.flags.python_objects import prefer_programs_words
 from flagfinder.interpreters.python import PythonCode
 from flagfinder.shared.build import build, check_schema
+from flagfinder.shared.spot import Spot
 from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -86,12 +87,15 @@ class ThreadName:
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop that holds the spinning thread's tail. ``iterations`` are those the trace shows."""
+    """The loop that holds the spinning thread's tail. ``iterations`` are those the trace shows;
+    ``at`` is where it begins in code of the program's author, None where it lies elsewhere.
+    """
 
     kind: str
     function: str | None
     module: str | None
     iterations: int | None
+    at: Spot | None = None
 
 
 @dataclass(frozen=True)
@@ -334,7 +338,10 @@ def _thread(raw: ThreadNameFields | None) -> ThreadName | None:
 
 def loop_from_raw(raw: LoopFields | None) -> Loop | None:
     """Reads a LOOP object of the engine's JSON."""
-    return None if raw is None else build(Loop, raw)
+    if raw is None:
+        return None
+    at = raw.get("at")
+    return build(Loop, raw, at=None if at is None else Spot.from_raw(at))
 
 
 def _divergence(raw: DivergencePointFields | None) -> DivergencePoint | None:

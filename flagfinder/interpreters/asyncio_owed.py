@@ -41,11 +41,14 @@ _MOST_TOLD = 4
 @dataclass(frozen=True)
 class LoopWait:
     """What a thread's event loop waits for. ``name``: the statement of the task that keeps it;
-    None where the loop may go on by itself. ``end`` says what ends that wait, and ``why`` in words.
+    None where the loop may go on by itself. ``statement`` and ``at``: the same without its place,
+    and that. ``end`` says what ends that wait, and ``why`` in words.
     ``notes`` tell of the other tasks.
     """
 
     name: str | None
+    statement: str | None
+    at: PythonFrame | None
     end: TaskEnd
     why: str
     notes: tuple[str, ...]
@@ -113,9 +116,11 @@ def loop_wait(
     others = [task for task in leaves if task is not stuck and _own(task) is not None]
     notes = [_told(task, sources) for task in others]
     if len(notes) > _MOST_TOLD:
-        notes = [*notes[:_MOST_TOLD], f"{len(notes) - _MOST_TOLD} more tasks wait"]
+        left = len(notes) - _MOST_TOLD
+        more = "1 more task waits" if left == 1 else f"{left} more tasks wait"
+        notes = [*notes[:_MOST_TOLD], more]
     if stuck is None:
-        return LoopWait(None, "unknown", "", tuple(notes))
+        return LoopWait(None, None, None, "unknown", "", tuple(notes))
     owed = _owed(stuck, tasks, sources)
     if owed is not None:
         other, by = owed
@@ -127,7 +132,10 @@ def loop_wait(
         if is_stuck and signals:
             end = "input"
             why += f"; it has a handler of {' and '.join(signals)}, and no such signal has come"
-    return LoopWait(_statement(stuck, sources), end, why, tuple(notes))
+    at = _own(stuck) or stuck.frames[-1]
+    text = awaited(at, sources)
+    bare = f"`{text}`" if text is not None else at.function
+    return LoopWait(_statement(stuck, sources), bare, at, end, why, tuple(notes))
 
 
 def _chain(task: Task, tasks: Mapping[int, Task]) -> Iterator[Task]:
@@ -186,9 +194,12 @@ def _owed(stuck: Task, tasks: Sequence[Task], sources: Sources) -> tuple[Task, s
 def _why_nobody(others: int, *, is_stuck: bool) -> str:
     if others == 0:
         return "its event loop has no other task"
+    tasks = "task" if others == 1 else "tasks"
     if is_stuck:
         return (
-            f"its event loop has {others} more tasks, and none goes on: they wait for each other, "
-            "or for events, queues and locks"
+            f"its event loop has {others} more {tasks}, and none goes on: they wait for each "
+            "other, or for events, queues and locks"
         )
+    if others == 1:
+        return "the other task of its event loop is not known to end that"
     return f"none of the {others} other tasks of its event loop is known to end that"

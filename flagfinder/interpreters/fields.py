@@ -90,16 +90,36 @@ class AskedOfFields(TypedDict):
     reason: str
 
 
+class SourceSpotFields(TypedDict):
+    """A place in a source, as the engine takes it."""
+
+    function: str | None
+    file: str
+    line: int
+
+
 class AskedFields(TypedDict):
-    """What a thread asks in its loop, or ``blocks`` in; ``nobody`` says why no thread is in
+    """What a thread asks in its loop, or ``blocks`` in: ``statement``, and ``name`` with its place.
+    ``at``: the place, where it is none on the thread's stack. ``nobody`` says why no thread is in
     ``owed``. ``of_task``: it is a task of an event loop that blocks, and this ends its wait.
     ``tells_all``: the machine's code need not be looked at.
     """
 
     tid: int
     name: str
+    statement: str | None
+    at: SourceSpotFields | None
     owed: list[AskedOfFields]
     nobody: str
     blocks: bool
     of_task: NotRequired[TaskEnd]
     tells_all: bool
+
+
+class InSourceFields(TypedDict):
+    """What is known of processes by their sources. ``stacks``: open calls by thread, innermost
+    first.
+    """
+
+    asked: list[AskedFields]
+    stacks: dict[int, list[SourceSpotFields]]

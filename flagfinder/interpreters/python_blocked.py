@@ -38,9 +38,12 @@ _LIBRARY = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages/|dist-packages/)
 
 @dataclass(frozen=True)
 class Blocked:
-    """``text``: the expression or function, and where it stands. ``owed``: threads, by what."""
+    """``text``: the expression or function, and where it stands; ``statement``: without that.
+    ``owed``: threads, by what.
+    """
 
     text: str
+    statement: str
     owed: dict[int, str]
 
 
@@ -66,7 +69,8 @@ def blocked(
     if len(waits) != 1:
         if called is None:
             return None
-        return Blocked(f"{called}, called by {frame.function} at {_file(frame)}:{frame.line}", {})
+        place = f"called by {frame.function} at {_file(frame)}:{frame.line}"
+        return Blocked(f"{called}, {place}", called, {})
     how, what, text = waits[0]
     answers = {
         other: _answer(theirs, how, _name(what), sources)
@@ -75,6 +79,7 @@ def blocked(
     }
     return Blocked(
         f"`{text}` ({frame.function} at {_file(frame)}:{frame.line})",
+        f"`{text}`",
         {other: answer for other, answer in answers.items() if answer},
     )
 

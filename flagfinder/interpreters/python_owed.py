@@ -31,7 +31,12 @@ from flagfinder.interpreters.python_pools import replaced_workers
 from flagfinder.interpreters.python_sources import Sources
 
 if TYPE_CHECKING:
-    from flagfinder.interpreters.fields import AskedFields, AskedOfFields
+    from flagfinder.interpreters.fields import (
+        AskedFields,
+        AskedOfFields,
+        InSourceFields,
+        SourceSpotFields,
+    )
 
 # What a question is answered by: `event.is_set()` by `event.set()`.
 _ANSWERS = {"is_set": "set", "isSet": "set", "done": "set_result", "empty": "put"}
@@ -57,14 +62,14 @@ class _Place:
     file: str
 
 
-def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
-    """What threads of process ``pid`` ask, and notes on tasks of their event loops and on workers
-    of their pools. Raises UnreadableError where no Python can be read.
+def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
+    """What threads of process ``pid`` ask, with their open calls, and notes on tasks of their event
+    loops and on workers of their pools. Raises UnreadableError where no Python can be read.
     """
     try:
         tids = {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
     except OSError:
-        return [], []
+        return {"asked": [], "stacks": {}}, []
     codes, sources = read_python(pid, tids), Sources.of_process(pid)
     loops = loop_waits(pid, codes, sources)
     asked = [one for one in asked_of(codes, sources) if one["tid"] not in loops]
@@ -72,6 +77,8 @@ def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
         {
             "tid": tid,
             "name": wait.name,
+            "statement": wait.statement,
+            "at": spot(wait.at) if wait.at is not None else None,
             "owed": [],
             "nobody": wait.why,
             "blocks": True,
@@ -89,7 +96,13 @@ def asked_in_python(pid: int) -> tuple[list[AskedFields], list[str]]:
         if (between := asks_between(tid, code.loop)) is not None
     ]
     notes = [note for wait in loops.values() for note in wait.notes]
-    return asked, notes + replaced_workers(pid, codes)
+    stacks = {tid: [spot(frame) for frame in code.frames] for tid, code in codes.items()}
+    return {"asked": asked, "stacks": stacks}, notes + replaced_workers(pid, codes)
+
+
+def spot(place: PythonFrame | PythonLoop) -> SourceSpotFields:
+    """As the engine takes it."""
+    return {"function": place.function, "file": place.file, "line": place.line}
 
 
 def _sleeps(pid: int, tid: int) -> bool:
@@ -113,6 +126,8 @@ def asks_between(tid: int, loop: PythonLoop) -> AskedFields | None:
     return {
         "tid": tid,
         "name": where,
+        "statement": f"its loop, which ends when {asks}",
+        "at": spot(loop),
         "owed": [],
         "nobody": f"it sleeps between two looks of {where}, which ends when {asks}",
         "blocks": True,
@@ -147,6 +162,8 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
             {
                 "tid": tid,
                 "name": f"`{loop.when}` ({loop.function} at {_file(loop.file)}:{loop.line})",
+                "statement": f"`{loop.when}`",
+                "at": spot(loop),
                 "owed": [
                     {"tid": other, "reason": reason} for other, reason in answers.items() if reason
                 ],
@@ -171,6 +188,8 @@ def _blocked_of(
         yield {
             "tid": tid,
             "name": what.text,
+            "statement": what.statement,
+            "at": None,
             "owed": owed,
             "nobody": "",
             "blocks": True,

@@ -70,8 +70,12 @@ class ScriptLoop:
     @property
     def asks(self) -> str:
         """What it asks, and where that stands."""
-        conditions = " or ".join(f"`{ask}`" for ask in self.loop.asks)
-        return f"{conditions} ({self.file}:{self.loop.line})"
+        return f"{self.conditions} ({self.file}:{self.loop.line})"
+
+    @property
+    def conditions(self) -> str:
+        """What it asks."""
+        return " or ".join(f"`{ask}`" for ask in self.loop.asks)
 
     @property
     def told(self) -> str:
@@ -129,6 +133,8 @@ def asked_in_shell(pid: int) -> AskedFields | None:
     return {
         "tid": pid,
         "name": loop.asks,
+        "statement": loop.conditions,
+        "at": {"function": None, "file": loop.file, "line": loop.loop.line},
         "owed": [],
         "nobody": loop.told,
         "blocks": False,

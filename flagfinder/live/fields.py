@@ -16,6 +16,7 @@ from flagfinder.flags.fields import (
     Verdict,
 )
 from flagfinder.interpreters.fields import PythonFields, ScriptFields
+from flagfinder.shared.spot import SpotFields
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
 Via = Literal["replica", "in-place"]
@@ -136,16 +137,20 @@ class OwedByFields(NodeFields):
 
 
 class WaitsForFields(TypedDict):
-    """What is waited for; ``address`` where it is a word in memory."""
+    """What is waited for; ``address`` where it is a word in memory. ``statement``: the name without
+    its place, where it is one of the program's source.
+    """
 
     kind: WhyKind
     name: str
     address: str | None
+    statement: str | None
 
 
 class LinkFields(TypedDict):
     """One step of the chain. ``owed_by`` is null where nobody is known; ``stack`` is that of the
-    waiter, innermost first.
+    waiter, innermost first. ``at`` is the innermost place of the program's author in it: not of the
+    system, a language's library or an interpreter, nor of a package if anything else is there.
     """
 
     waiter: NodeFields
@@ -154,23 +159,46 @@ class LinkFields(TypedDict):
     known: WhyKnown
     reason: str
     stack: list[CodeFields]
+    at: SpotFields | None
 
 
 class RootFields(TypedDict):
-    """Where the chain ends."""
+    """Where the chain ends, and where that thread stands."""
 
     kind: RootKind
     pid: int | None
     tid: int | None
     name: str
     what: str
+    at: SpotFields | None
+
+
+class OpenCallFields(SpotFields):
+    """An open call, or a function that was inlined into it. ``own``: it is the author's. Where it
+    is not ``sure`` it may be an old one.
+    """
+
+    own: bool
+    sure: bool
+
+
+class ThreadStackFields(TypedDict):
+    """A thread, the system call that it is in (null: it runs), and what it has open, innermost
+    first.
+    """
+
+    tid: int
+    name: str
+    call: str | None
+    frames: list[OpenCallFields]
 
 
 @final
 class WhyFields(TypedDict):
     """Why a process does not go on. ``story`` has at most six lines, the most important first;
-    ``next`` has commands. ``not_asked``: what the time limit left no time for. ``others``: of a
-    command's other processes, by ``guard`` and ``--children``.
+    ``next`` has the command that helps most, if one does. ``not_asked``: what the time limit left
+    no time for. ``others``: of a command's other processes, by ``guard`` and ``--children``.
+    ``stacks``: of all threads, with ``--stacks``.
     """
 
     schema: Literal["flagfinder.why/1"]
@@ -184,6 +212,7 @@ class WhyFields(TypedDict):
     notes: list[str]
     not_asked: list[str]
     others: NotRequired[list[WhyFields]]
+    stacks: NotRequired[list[ThreadStackFields]]
 
 
 class LeftProcessFields(TypedDict):

@@ -26,7 +26,9 @@ def story(found: bytes) -> tuple[str, str]:
             parts = (raw["error"][part] for part in ("what", "found", "fix"))
             text = "\n".join(visible(part) for part in parts if part)
             return text.partition("\n")[0], text
-        reports = [WhyReport.from_raw(one) for one in (raw, *raw.get("others", ()))]
+        # The test goes on, or is ended: no command is left to run.
+        all_of = (raw, *raw.get("others", ()))
+        reports = [WhyReport.from_raw(one).of_the_dead() for one in all_of]
     except (ValueError, KeyError, TypeError):
         return "why it hangs is not known", "`flagfinder why` of the run gave no answer"
     root = next((report for report in reports if report.found), reports[0]).story[0]

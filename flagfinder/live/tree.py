@@ -26,7 +26,7 @@ from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
-    from flagfinder.interpreters.fields import AskedFields
+    from flagfinder.interpreters.fields import AskedFields, InSourceFields
     from flagfinder.live.fields import LeftProcessFields
 
 Answer = tuple[int, str | None, Sequence[str] | None]
@@ -66,15 +66,14 @@ def ask(
     if so_far is not None:
         for pid in unseen[:_GLANCES]:
             so_far((pid, _core.why_at_first(pid), None))
-    by_code, unreadable = asked_in_code(unseen)
+    in_source, unreadable = asked_in_code(unseen)
     answers, left = _core.why_each(
-        unseen, json.dumps(by_code), _BUDGET, _PATIENCE, deadline.for_engine, so_far
+        unseen, json.dumps(in_source), _BUDGET, _PATIENCE, deadline.for_engine, so_far
     )
     notes = list(unreadable)
-    if left and deadline.is_over:
-        notes.append(f"{left} of the processes were not asked: {deadline.over}")
-    elif left:
-        notes.append(f"{left} of the processes were not asked: there are too many")
+    if left:
+        why = deadline.over if deadline.is_over else "there are too many"
+        notes.append(f"{left} of the processes {'was' if left == 1 else 'were'} not asked: {why}")
     return asked(answers, notes)
 
 
@@ -92,21 +91,21 @@ def _only_sleeps(report: WhyReport) -> bool:
     return report.root.kind == "timer" and report.root.pid == report.pid
 
 
-def asked_in_code(pids: Sequence[int]) -> tuple[list[AskedFields], list[str]]:
+def asked_in_code(pids: Sequence[int]) -> tuple[InSourceFields, list[str]]:
     """What threads of these processes ask or are blocked in, by code of Python and of shells; and
     notes on code that could not be read.
     """
     notes: list[str] = []
 
-    def in_python(pid: int) -> list[AskedFields]:
+    def in_python(pid: int) -> InSourceFields:
         try:
-            asked, more = asked_in_python(pid)
+            found, more = asked_in_python(pid)
             notes.extend(more)
-            return asked
+            return found
         except UnreadableError as error:
             if Path(f"/proc/{pid}").exists():
                 notes.append(f"no Python code of process {pid} could be read: {error}")
-            return []
+            return {"asked": [], "stacks": {}}
 
     def in_shell(pid: int) -> AskedFields | None:
         try:
@@ -117,9 +116,12 @@ def asked_in_code(pids: Sequence[int]) -> tuple[list[AskedFields], list[str]]:
 
     ours = [pid for pid in pids if runs_python(pid)][:_PYTHON]
     with ThreadPoolExecutor(_PYTHON) as pool:
-        asked = [one for found in pool.map(in_python, ours) for one in found]
+        found = list(pool.map(in_python, ours))
     shells = map(in_shell, pids[:_SHELLS])
-    return asked + [one for one in shells if one is not None], notes
+    asked = [one for program in found for one in program["asked"]]
+    stacks = {tid: frames for program in found for tid, frames in program["stacks"].items()}
+    asked += [one for one in shells if one is not None]
+    return {"asked": asked, "stacks": stacks}, notes
 
 
 def _in_chain(report: WhyReport) -> set[int]:

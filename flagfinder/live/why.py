@@ -23,7 +23,7 @@ from flagfinder.shared.visible import quote_command
 from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from flagfinder.interpreters.fields import AskedFields
+    from flagfinder.interpreters.fields import InSourceFields
     from flagfinder.live.fields import WhyFields
 
     Hear = Callable[[int, list[int], str | None], object]
@@ -38,6 +38,7 @@ def why(
     *,
     budget: float = DEFAULT_BUDGET,
     timeout: float = DEFAULT_TIMEOUT,
+    stacks: bool = False,
     told: Callable[[int, list[int]], object] | None = None,
     so_far: Callable[[str], object] | None = None,
 ) -> WhyReport:
@@ -45,7 +46,8 @@ def why(
     polls a word, or the first.
 
     ``budget`` is the longest pause of each thread that is stepped, in seconds. After ``timeout``
-    seconds nothing new is begun, and the report says what was left out. ``told`` hears the number
+    seconds nothing new is begun, and the report says what was left out. With ``stacks`` it has the
+    open calls of all threads. ``told`` hears the number
     of threads and which are about to be stepped, ``so_far`` JSON of the report as far as it is
     known. Raises what ``spin`` raises.
     """
@@ -54,15 +56,15 @@ def why(
     if so_far is not None:
         so_far(_core.why_at_first(pid))
     own = [pid, *descendants(pid)]
-    asked, notes = asked_in_code(own)
+    in_source, notes = asked_in_code(own)
 
-    def engine(by_code: list[AskedFields], hear: Hear | None) -> WhyFields:
+    def engine(known: InSourceFields, hear: Hear | None) -> WhyFields:
         raw: WhyFields = json.loads(
-            _core.why(pid, thread, budget, json.dumps(by_code), deadline.for_engine, hear)
+            _core.why(pid, thread, budget, json.dumps(known), deadline.for_engine, stacks, hear)
         )
         return raw
 
-    raw = engine(asked, hearer(told, so_far))
+    raw = engine(in_source, hearer(told, so_far))
     # The chain may end in code of a process that none of these started.
     report = WhyReport.from_raw(raw)
     chain = dict.fromkeys(link.waiter.pid for link in report.links)
@@ -76,8 +78,14 @@ def why(
             if so_far is not None:
                 so_far(json.dumps(raw))
             more, unread = asked_in_code(others)
-            if more:
-                raw = engine(asked + more, None)
+            if more["asked"]:
+                raw = engine(
+                    {
+                        "asked": in_source["asked"] + more["asked"],
+                        "stacks": in_source["stacks"] | more["stacks"],
+                    },
+                    None,
+                )
                 notes += unread
     raw["notes"] += notes
     return WhyReport.from_raw(raw)
@@ -102,6 +110,7 @@ def why_of_core(
     program: str | os.PathLike[str] | None = None,
     budget: float = DEFAULT_CORE_BUDGET,
     timeout: float = DEFAULT_TIMEOUT,
+    stacks: bool = False,
     so_far: Callable[[str], object] | None = None,
 ) -> WhyReport:
     """The same of a dead process. What a core does not hold, such as the other end of a pipe, ends
@@ -116,6 +125,7 @@ def why_of_core(
         thread,
         budget,
         Deadline.after(timeout).for_engine,
+        stacks,
         hearer(None, so_far),
     )
     return WhyReport.from_json(raw)

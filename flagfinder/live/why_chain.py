@@ -4,60 +4,36 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from flagfinder.flags.flags import Code
+from flagfinder.live.why_links import WhyLink, WhyRoot, link_from_raw, root_from_raw
+from flagfinder.live.why_story import Line, plain, story
 from flagfinder.shared.build import build, check_schema
+from flagfinder.shared.spot import Spot
 from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
-    from flagfinder.live.fields import (
-        LinkFields,
-        NodeFields,
-        RootKind,
-        WhyFields,
-        WhyKind,
-        WhyKnown,
-    )
+    from flagfinder.live.fields import ThreadStackFields, WhyFields
 
 
 @dataclass(frozen=True)
-class WhyNode:
-    pid: int
+class OpenCall:
+    """An open call. ``own``: its code is the program's author's; ``sure``: it is no old one."""
+
+    spot: Spot
+    own: bool
+    sure: bool
+
+
+@dataclass(frozen=True)
+class ThreadStack:
+    """All that a thread has open, innermost first; ``call`` is the system call that it is in."""
+
     tid: int
     name: str
-
-
-@dataclass(frozen=True)
-class WhyLink:
-    """One step of the chain: ``waiter`` waits for what ``owed_by`` has not done; None where nobody
-    is known to owe it.
-
-    ``code`` writes the flag, or is where the thread that owes stands. ``address`` is that of a word
-    in memory. ``stack`` is the waiter's, innermost first.
-    """
-
-    waiter: WhyNode
-    kind: WhyKind
-    name: str
-    address: int | None
-    owed_by: WhyNode | None
-    code: Code | None
-    known: WhyKnown
-    reason: str
-    stack: tuple[Code, ...]
-
-
-@dataclass(frozen=True)
-class WhyRoot:
-    """Where the chain ends. ``pid`` and ``tid`` are None where no process is known."""
-
-    kind: RootKind
-    pid: int | None
-    tid: int | None
-    name: str
-    what: str
+    call: str | None
+    frames: tuple[OpenCall, ...]
 
 
 @dataclass(frozen=True)
@@ -75,6 +51,7 @@ class WhyReport:
     next: tuple[str, ...]
     notes: tuple[str, ...]
     not_asked: tuple[str, ...]
+    stacks: tuple[ThreadStack, ...]
     raw: WhyFields = field(repr=False, compare=False)
 
     @classmethod
@@ -88,20 +65,46 @@ class WhyReport:
     def from_raw(cls, raw: WhyFields) -> WhyReport:
         """The same of the object itself."""
         check_schema(raw, "flagfinder.why/1")
-        return build(
+        report = build(
             cls,
             raw,
             source=raw.get("source", "live"),  # older reports have none
-            links=tuple(_link(item) for item in raw["links"]),
-            root=WhyRoot(**raw["root"]),
+            links=tuple(link_from_raw(item) for item in raw["links"]),
+            root=root_from_raw(raw["root"]),
+            story=(),
             not_asked=tuple(raw.get("not_asked", ())),
+            stacks=tuple(_stack(item) for item in raw.get("stacks", ())),
             raw=raw,
         )
+        raw["story"] = plain(report.lines)
+        return replace(report, story=tuple(raw["story"]))
+
+    @property
+    def lines(self) -> list[Line]:
+        """The story, each piece with its role."""
+        return story(self.pid, self.links, self.root)
 
     @property
     def found(self) -> bool:
         """Whether the end of the chain is known."""
         return self.root.kind != "unknown"
+
+    @property
+    def place(self) -> Spot | None:
+        """Where to look in the source first: at the end of the chain, or in the circle."""
+        links = list(self.links)
+        if self.root.kind == "deadlock" and links and links[-1].owed_by is not None:
+            back = links[-1].owed_by
+            begin = next((at for at, link in enumerate(links) if link.waiter == back), 0)
+            spots = [link.at for link in links[begin:]]
+        else:
+            spots = [self.root.at, *(link.at for link in reversed(links))]
+        return next((spot for spot in spots if spot is not None and spot.file is not None), None)
+
+    def of_the_dead(self) -> WhyReport:
+        """The same once its processes have ended: there is no command left to run."""
+        self.raw["next"] = []
+        return replace(self, next=())
 
 
 def why_text(report: WhyReport) -> str:
@@ -110,20 +113,6 @@ def why_text(report: WhyReport) -> str:
     return "\n".join(visible(line) for line in [f"process {report.pid} ({report.program})", *lines])
 
 
-def _node(raw: NodeFields) -> WhyNode:
-    return WhyNode(raw["pid"], raw["tid"], raw["name"])
-
-
-def _link(raw: LinkFields) -> WhyLink:
-    target, owed = raw["waits_for"], raw["owed_by"]
-    return WhyLink(
-        waiter=_node(raw["waiter"]),
-        kind=target["kind"],
-        name=target["name"],
-        address=None if target["address"] is None else int(target["address"], 16),
-        owed_by=_node(owed) if owed is not None else None,
-        code=Code.from_raw(owed["code"]) if owed is not None and owed["code"] is not None else None,
-        known=raw["known"],
-        reason=raw["reason"],
-        stack=tuple(Code.from_raw(item) for item in raw["stack"]),
-    )
+def _stack(raw: ThreadStackFields) -> ThreadStack:
+    calls = (OpenCall(Spot.from_raw(one), one["own"], one["sure"]) for one in raw["frames"])
+    return build(ThreadStack, raw, frames=tuple(calls))

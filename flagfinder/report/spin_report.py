@@ -102,6 +102,8 @@ def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
         if loop.iterations is not None:
             where.append(f", {count(loop.iterations, 'iteration')} seen in {thread.steps:,} steps")
         label_line(terminal, "spins in", where)
+        if loop.at is not None:
+            label_line(terminal, "at", Text(str(loop.at), "bold"))
     if thread.flag is not None:
         show_flag_facts(terminal, thread.flags, explain)
     elif thread.waits_until is not None:
@@ -131,13 +133,13 @@ def _headline(thread: SpinThread) -> Text:
     flag = thread.flag
     if flag is None and thread.waits_until is not None:
         return (
-            Text(f"{thread.kind}: ", "bold green")
+            Text(f"{thread.kind}: ", "bold")
             .append(f"{who} waits in Python until ")
             .append(thread.waits_until, "bold")
         )
     if flag is None and thread.script is not None:
         return (
-            Text(f"{thread.kind}: ", "bold green")
+            Text(f"{thread.kind}: ", "bold")
             .append(f"{who} asks ")
             .append(thread.script.asks, "bold")
             .append(f" again and again, with `{thread.script.loop.pause}` in between")
@@ -145,7 +147,7 @@ def _headline(thread: SpinThread) -> Text:
     if flag is None:
         return Text(f"{thread.kind}: ", "bold yellow").append(f"{who}: {thread.reason}")
     verb = {"syscall-loop": "repeats", "lock": "spins for"}.get(thread.verdict or "", "polls")
-    told = Text(f"{thread.kind}: ", "bold green").append(f"{who} {verb} ").append(flag.name, "bold")
+    told = Text(f"{thread.kind}: ", "bold").append(f"{who} {verb} ").append(flag.name, "bold")
     return told.append(_or_as_good(thread))
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from flagfinder.live.why_chain import WhyLink, WhyNode, WhyReport
+from flagfinder.live.why_chain import WhyReport
+from flagfinder.live.why_links import WhyLink, WhyNode
 from flagfinder.shared.visible import visible
 
-_WIDTH, _BOX, _ROW, _GAP = 320, 72, 100, 150
+_WIDTH, _BOX, _ROW, _GAP = 320, 92, 120, 150
 _COLORS = {
     "seen": "var(--known)",
     "proved": "var(--known)",
@@ -73,14 +74,22 @@ class Drawing:
                 )
                 words = [
                     ("line", f"thread {node.tid} ({node.name})"),
+                    ("line at", self._where(node)),
                     ("lines dim", self._does(node)),
                 ]
                 yield _label(x + 12, y + 6, _WIDTH - 64, _BOX - 12, kind, words)
 
     def _does(self, node: WhyNode) -> str:
         root = self._report.root
-        waits = next((link.name for link in self._report.links if link.waiter == node), None)
+        of_node = (link for link in self._report.links if link.waiter == node)
+        waits = next((link.statement or link.name for link in of_node), None)
         return waits or (root.kind if (node.pid, node.tid) == (root.pid, root.tid) else "")
+
+    def _where(self, node: WhyNode) -> str:
+        root = self._report.root
+        places = [link.at for link in self._report.links if link.waiter == node]
+        places += [root.at] if root.node == node else []
+        return next((f"at {spot}" for spot in places if spot is not None), "")
 
     def _place(self, node: WhyNode) -> tuple[int, int]:
         column = list(self._columns).index(node.pid)

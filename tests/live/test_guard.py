@@ -210,7 +210,6 @@ def test_github_is_told_in_one_line_and_hostile_names_are_no_commands(
     assert "##[" not in ran.stderr, "wherever it stands in a line"
     error, stop, *told, go_on = ran.stdout.splitlines()
     assert error.startswith("::error title=The command hangs::waits for a timer")
-    assert "%0Athread " in error, "the second line of the story"
     assert r"(\u000a::x::##[x]%250A)" in error, "its own per cents are escaped"
     assert r"(\u000a::x::##[x]%0A)" in " ".join(told)
     word = stop.removeprefix("::stop-commands::")
@@ -218,6 +217,46 @@ def test_github_is_told_in_one_line_and_hostile_names_are_no_commands(
     assert go_on == f"::{word}::"
     assert len(word) == 32
     assert not any(word in line for line in told)
+
+
+LOCKS = """\
+import threading, time
+ONE, OTHER = threading.Lock(), threading.Lock()
+def forth():
+    with ONE:
+        time.sleep(0.2)
+        with OTHER: pass
+threading.Thread(target=forth).start()
+with OTHER:
+    time.sleep(0.2)
+    with ONE: pass
+"""
+
+
+@pytest.mark.live
+def test_github_shows_the_line_and_keeps_the_story(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source, summary = tmp_path / "src" / "work.py", tmp_path / "summary"
+    source.parent.mkdir()
+    source.write_text(LOCKS)
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    command = ["guard", "--after", "3", "--", sys.executable, source, "```"]
+    ran = flagfinder(*command, timeout=60)
+    error = ran.stdout.splitlines()[0]
+    told = "title=The command hangs::deadlock: "
+    assert error.startswith(f"::error file=src/work.py,line=10,{told}"), error
+    assert "%0Athread " in error, "the second line of the story"
+    before, title, fence, *story, end = summary.read_text().splitlines()
+    assert (before, title) == ("before", "### The command hangs")
+    assert (fence, end) == ("````text", "````"), "longer than any in the story"
+    assert any("at forth() work.py:6" in line for line in story), story
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path / "elsewhere"))
+    error = flagfinder(*command, timeout=60).stdout.splitlines()[0]
+    assert error.startswith(f"::error {told}"), "the file is not the repository's"
 
 
 @pytest.mark.live
@@ -232,9 +271,10 @@ def test_cores_of_all_processes_are_written_and_read(tmp_path: Path) -> None:
     assert len(cores) == 4, ran.stderr  # a stopped one too
     assert "4 core files" in ran.stderr
     assert all(core.stat().st_mode & 0o077 == 0 for core in cores)
-    told = [flagfinder("why", "--core", core, timeout=60).stdout.splitlines() for core in cores]
-    assert sum("(sleep) of process" in story[0] and "it sleeps" in story[0] for story in told) == 1
-    assert sum("what keeps " in story[0] for story in told) >= 2  # the shells that wait
+    texts = [flagfinder("why", "--core", core, timeout=60).stdout for core in cores]
+    told = [" ".join(text.split()) for text in texts]
+    assert sum("(sleep)" in story and "it sleeps" in story for story in told) == 1
+    assert sum("what keeps " in story for story in told) >= 2  # the shells that wait
     refused = flagfinder("guard", "--after", "2", "--core", "--", "true", timeout=60)
     assert refused.returncode == 2
     assert_four_parts(refused.stderr, "needs -o DIR")
@@ -289,8 +329,8 @@ def test_junit_has_a_testcase(
     assert (problem.tag, problem.get("type")) == (tag, kind)
     assert str(problem.get("message")).startswith(str(message))
     if kind == "hang":
-        assert "waits for a timer: thread" in str(problem.text)
-        assert "next: " in str(problem.text)
+        assert "waits for a timer: process" in str(problem.text)
+        assert "next: " not in str(problem.text), "its processes have ended"
     assert file.stat().st_mode & 0o077 == 0
 
 

@@ -117,7 +117,7 @@ def test_a_hang_fails_with_the_story_and_the_run_goes_on(name: str, tmp_path: Pa
     assert "it runs for longer than 1 s" in said or name == "swallowed"
     story = said.partition("flagfinder why")[2]
     assert TOLD[name] in story, said
-    assert "next: " in story, said
+    assert "next: " not in story, "the test has ended"
 
 
 @pytest.mark.live
@@ -163,7 +163,7 @@ def test_code_that_never_lets_go_ends_the_run_with_the_story(tmp_path: Path) -> 
         "flagfinder: test_stuck.py::test_hangs is over time, and the run does not go on: it is "
         "ended" in said
     )
-    assert "next: " in said, said
+    assert "next: " not in said, said
     assert not [words for words in words_of_all() if mark.encode() in words]
 
 
@@ -177,7 +177,7 @@ def test_under_xdist_only_the_worker_ends(tmp_path: Path) -> None:
     assert "1 failed, 20 passed" in said, said
     assert "crashed while running 'test_stuck.py::test_hangs'" in said, said
     assert "test_stuck.py::test_hangs is over time, and the run does not go on" in said
-    assert "(sleep) of process" in said, "what the test started is told of, too"
+    assert "(sleep)" in said, "what the test started is told of, too"
 
 
 def test_until_then_it_loads_nothing_and_leaves_nothing(tmp_path: Path) -> None:

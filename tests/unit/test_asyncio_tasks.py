@@ -82,6 +82,11 @@ def test_a_loop_in_which_all_tasks_wait_for_each_other_is_stuck() -> None:
     assert found.end == "deadlock"
 
 
+def test_one_other_task_is_told_as_one() -> None:
+    assert wait(GATHERS, TAKES, TAKES).why.startswith("its event loop has 2 more tasks")
+    assert wait(GATHERS, TAKES).why.startswith("its event loop has 1 more task, and")
+
+
 def test_a_loop_that_a_signal_may_end_is_not_stuck() -> None:
     found = loop_wait(WAITS.address, [WAITS], _One(), ["SIGTERM"])
     assert found is not None

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from flagfinder.report.names import short_name, short_path, short_text
+from flagfinder.report.names import short_text
+from flagfinder.shared.short_names import short_function, short_name, short_path
 
 STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"
 
@@ -78,3 +79,25 @@ def test_a_path_loses_its_middle() -> None:
     short = short_path(path, 40)
     assert len(short) <= 40
     assert short.startswith("/home/") and short.endswith("/pool.cc:1234") and "/…/" in short
+
+
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        ("one", "one()"),
+        ("int app::Queue<int>::take(int)", "app::Queue<int>::take()"),
+        ("main::{lambda()#1}::operator()() const", "main::{lambda#1}::operator()()"),
+        ("(anonymous namespace)::go(int)", "(anonymous namespace)::go()"),
+        ("rt::main::{closure#0}", "rt::main::{closure#0}()"),
+        ("<rt::Bank as core::ops::drop::Drop>::drop", "rt::Bank::drop()"),
+        ("<rt::Bank>::forth", "rt::Bank::forth()"),
+        ("rt::Bank::forth::h0123456789abcdef", "rt::Bank::forth()"),
+        ("github.com/x/y/pkg.(*T).Run", "pkg.(*T).Run()"),
+        ("main.main.func1", "main.main.func1()"),
+        ("gopkg.in/x.v1.F", "x.v1.F()"),
+        ("com.example.app.Dead.take", "Dead.take()"),
+        ("<module>", "<module>"),
+    ],
+)
+def test_short_function(full: str, short: str) -> None:
+    assert short_function(full) == short

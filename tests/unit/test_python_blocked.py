@@ -58,10 +58,14 @@ def look(*stacks: list[tuple[str, int]]) -> Blocked | None:
 def test_two_locks_are_taken_in_two_orders() -> None:
     one, two = [("one", 4)], [("two", 8)]
     assert look(one, two) == Blocked(
-        "`with b` (one at app.py:4)", {1: "its function two holds that, at app.py:6"}
+        "`with b` (one at app.py:4)",
+        "`with b`",
+        {1: "its function two holds that, at app.py:6"},
     )
     assert look(two, one) == Blocked(
-        "`with it.a` (two at app.py:8)", {1: "its function one holds that, at app.py:2"}
+        "`with it.a` (two at app.py:8)",
+        "`with it.a`",
+        {1: "its function one holds that, at app.py:2"},
     )
 
 
@@ -69,7 +73,9 @@ def test_a_queue_is_filled_by_the_thread_that_comes_to_put() -> None:
     ask = [("Condition.wait", 0), ("Queue.get", 0), ("<listcomp>", 10), ("ask", 10)]
     found = look(ask, [("work", 13)], [("ask", 11)])
     assert found == Blocked(
-        "`done.get()` (ask at app.py:10)", {1: "its function work comes to `done.put()`"}
+        "`done.get()` (ask at app.py:10)",
+        "`done.get()`",
+        {1: "its function work comes to `done.put()`"},
     )
     alone = look(ask)
     assert alone is not None

@@ -160,12 +160,12 @@ def test_a_fault_is_red_and_without_colours_bold(
 
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert b"\x1b[1;31mdeadlock: \x1b[0mthread" in shown("deadlock", "auto")
-    assert b"\x1b[1mdeadlock: \x1b[0mthread" in shown("input", "auto")
-    assert b"\x1b[1;33mdeadlock: \x1b[0mthread" in shown("unknown", "auto")
+    assert b"\x1b[1;31mdeadlock: \x1b[0ma circle" in shown("deadlock", "auto")
+    assert b"\x1b[1mwaits for input: \x1b[0mthread" in shown("input", "auto")
+    assert b"\x1b[1;33mnot known: \x1b[0mthread" in shown("unknown", "auto")
     assert b"\x1b" not in shown("deadlock", "never")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert b"\x1b[1mdeadlock: \x1b[0mthread" in shown("deadlock", "auto")
+    assert b"\x1b[1mdeadlock: \x1b[0ma circle" in shown("deadlock", "auto")
 
 
 def deadlock() -> WhyReport:

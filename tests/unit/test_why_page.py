@@ -7,6 +7,8 @@ import json
 import re
 import xml.etree.ElementTree as xml
 
+import pytest
+
 from flagfinder.live.why_chain import WhyReport, why_text
 from flagfinder.report.why_page import why_page
 
@@ -25,6 +27,13 @@ def report(name: str) -> WhyReport:
             "known": "seen",
             "reason": name,
             "stack": [],
+            "at": {
+                "function": "one",
+                "file": f"/src/{name}.c",
+                "line": 5,
+                "module": None,
+                "offset": None,
+            },
         }
 
     links = [
@@ -63,6 +72,21 @@ def test_what_is_too_long_for_its_box_is_there_whole() -> None:
     assert len(titles) == 5, "two processes, three threads"
     assert all(name in title for title in titles)
     assert re.search(r"\.label \.line \{[^}]*text-overflow: ellipsis", page)
+
+
+@pytest.mark.parametrize(
+    ("kind", "role"), [("deadlock", "fault"), ("unknown", "unknown"), ("timer", "waits")]
+)
+def test_a_fault_a_gap_and_an_idle_thread_look_different(kind: str, role: str) -> None:
+    raw = report("app").raw
+    page = why_page(WhyReport.from_json(json.dumps({**raw, "root": {**raw["root"], "kind": kind}})))
+    assert f'<ol class="story of-{role}"><li><span class="{role}">' in page
+
+
+def test_boxes_and_evidence_say_where() -> None:
+    page = why_page(report("app"))
+    assert page.count('<div class="line at">at one() app.c:5</div>') == 3, "three threads"
+    assert page.count("<dt>waits at</dt><dd>one() app.c:5 (/src/app.c)</dd>") == 3
 
 
 def test_every_link_has_its_arrow_and_its_evidence() -> None:

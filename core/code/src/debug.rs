@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::budget::{share, Share};
 use crate::file_bytes::unpacked;
+use crate::symbols::demangle;
 
 pub(crate) type Slice = EndianArcSlice<LittleEndian>;
 pub(crate) type Dwarf = gimli::Dwarf<Slice>;
@@ -161,6 +162,26 @@ impl Debug {
         let mut found = None;
         while let Ok(Some(frame)) = frames.next() {
             found = frame.location.as_ref().and_then(told);
+        }
+        found
+    }
+
+    /// Function, path of the source and line of each of those that were inlined there, innermost
+    /// first, and of the one that holds the code.
+    pub fn lines_at(&self, address: u64) -> Vec<(Option<String>, Option<String>, Option<u32>)> {
+        let mut found = Vec::new();
+        let Ok(lines) = self.lines.lock() else {
+            return found;
+        };
+        let Ok(mut frames) = lines.find_frames(address).skip_all_loads() else {
+            return found;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let function = frame.function.as_ref();
+            let function = function.and_then(|name| Some(demangle(&name.raw_name().ok()?)));
+            let place = frame.location.as_ref();
+            let file = place.and_then(|place| place.file).map(str::to_owned);
+            found.push((function, file, place.and_then(|place| place.line)));
         }
         found
     }

@@ -8,8 +8,8 @@
 
 use crate::address_space::AddressSpace;
 use crate::names::Names;
-use crate::register::RSP;
-use crate::unwind::Saved;
+use crate::register::{RBP, RSP};
+use crate::unwind::{Rules, Saved};
 
 /// General registers in x86 numbering, as far as they are known.
 pub type Registers = [Option<u64>; 16];
@@ -21,6 +21,17 @@ pub struct Frame {
     pub pc: u64,
     /// The registers that are known once the calls within it have returned.
     pub registers: Registers,
+}
+
+/// What is around a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outer {
+    /// A call, by the rules of the code.
+    Call(Frame),
+    /// Nobody called it: the stack begins there.
+    Nobody,
+    /// Its rules are missing, or need a register that is not known.
+    Unknown,
 }
 
 /// Registers that a called function leaves as they are (System V ABI, AMD64 supplement, 3.2.1):
@@ -44,7 +55,7 @@ impl Names {
                 1 => inner.pc,
                 _ => inner.pc.wrapping_sub(1),
             };
-            let Some(outer) = self.caller_of(probe, &inner.registers, memory) else {
+            let Outer::Call(outer) = self.outer(probe, &inner.registers, None, memory) else {
                 break;
             };
             frames.push(outer);
@@ -52,20 +63,28 @@ impl Names {
         frames
     }
 
-    fn caller_of(
+    /// The call around the one whose code stands at `pc`. `top`: where its frame ends, if that is
+    /// known otherwise than by its registers.
+    pub fn outer(
         &self,
         pc: u64,
         registers: &Registers,
+        top: Option<u64>,
         memory: &dyn AddressSpace,
-    ) -> Option<Frame> {
-        let (module, offset) = self.locate(pc)?;
-        let rules = self.image(module).unwind()?.rules(offset)?;
+    ) -> Outer {
+        let Some(rules) = self.rules_at(pc) else {
+            return Outer::Unknown;
+        };
+        let Some(return_address) = rules.return_address else {
+            return Outer::Nobody;
+        };
         let (base, add) = rules.frame;
-        let top = registers[usize::from(base)]?.wrapping_add_signed(add);
+        let by_register = || Some(registers[usize::from(base)]?.wrapping_add_signed(add));
         // Stacks grow down: each caller's frame lies above.
-        if registers[usize::from(RSP)].is_some_and(|sp| top <= sp) {
-            return None;
-        }
+        let is_above = |top: &u64| registers[usize::from(RSP)].is_none_or(|sp| *top > sp);
+        let Some(top) = top.or_else(by_register).filter(is_above) else {
+            return Outer::Unknown;
+        };
         let at = |offset: i64| memory.word(top.wrapping_add_signed(offset));
         let mut outer = [None; 16];
         for number in KEPT_BY_CALLS {
@@ -76,8 +95,21 @@ impl Names {
             };
         }
         outer[usize::from(RSP)] = Some(top);
-        let pc = at(rules.return_address?).filter(|pc| *pc != 0)?;
         let registers = outer;
-        Some(Frame { pc, registers })
+        match at(return_address).filter(|pc| *pc != 0) {
+            Some(pc) => Outer::Call(Frame { pc, registers }),
+            None => Outer::Unknown,
+        }
+    }
+
+    fn rules_at(&self, pc: u64) -> Option<Rules> {
+        let (module, offset) = self.locate(pc)?;
+        self.image(module).unwind()?.rules(offset)
+    }
+
+    /// Does the frame of the code at `pc` hold its caller's rbp right below the return address?
+    pub fn keeps_frame_pointer(&self, pc: u64) -> bool {
+        let kept = self.rules_at(pc).map(|rules| rules.saved[usize::from(RBP)]);
+        kept == Some(Saved::At(-16))
     }
 }

@@ -64,16 +64,25 @@ const STANDARD_NAMES: &[&str] = &[
     "__rustc",
 ];
 
+fn begins(text: &str, list: &[&str]) -> bool {
+    list.iter().any(|one| text.starts_with(one))
+}
+
+/// See [`Code::is_standard_library`]; of a module's file name.
+pub(crate) fn is_standard_module(name: &str) -> bool {
+    begins(name, STANDARD_MODULES)
+}
+
+/// The same of a function's name.
+pub(crate) fn is_standard_name(name: &str) -> bool {
+    begins(name, STANDARD_NAMES) || begins(&without_arguments(name), STANDARD_NAMES)
+}
+
 impl Code {
     /// Code that serves any program: what it does, it does for its caller.
     pub fn is_standard_library(&self) -> bool {
-        let begins = |text: &str, list: &[&str]| list.iter().any(|one| text.starts_with(one));
-        let symbol = self.symbol.as_deref().unwrap_or_default();
-        self.module
-            .as_deref()
-            .is_some_and(|m| begins(m, STANDARD_MODULES))
-            || begins(symbol, STANDARD_NAMES)
-            || begins(&without_arguments(symbol), STANDARD_NAMES)
+        self.module.as_deref().is_some_and(is_standard_module)
+            || self.symbol.as_deref().is_some_and(is_standard_name)
     }
 }
 
@@ -208,9 +217,20 @@ fn of_hex<'d, D: Deserializer<'d>>(deserializer: D) -> Result<u64, D::Error> {
     u64::from_str_radix(digits, 16).map_err(|_| D::Error::custom("no hex number"))
 }
 
-fn hex_option<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn hex_option<S: Serializer>(
+    value: &Option<u64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) => hex(value, serializer),
         None => serializer.serialize_none(),
     }
+}
+
+pub(crate) fn of_hex_option<'d, D: Deserializer<'d>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Hex(#[serde(deserialize_with = "of_hex")] u64);
+    Ok(Option::<Hex>::deserialize(deserializer)?.map(|hex| hex.0))
 }

@@ -10,6 +10,9 @@ const BY_DWARF: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15
 /// The stack pointer, in x86 numbering.
 pub(crate) const RSP: u8 = 4;
 
+/// The frame pointer, in x86 numbering.
+pub(crate) const RBP: u8 = 5;
+
 /// In x86 numbering; `None` for others than general registers.
 pub(crate) fn from_dwarf(register: Register) -> Option<u8> {
     BY_DWARF.get(usize::from(register.0)).copied()
@@ -28,7 +31,7 @@ mod tests {
             (X86_64::RDX, 2),
             (X86_64::RBX, 3),
             (X86_64::RSP, RSP),
-            (X86_64::RBP, 5),
+            (X86_64::RBP, RBP),
             (X86_64::RSI, 6),
             (X86_64::RDI, 7),
             (X86_64::R15, 15),

@@ -3,6 +3,7 @@
 
 use flagfinder_analysis::condition::Condition;
 use flagfinder_analysis::{failing_call, own_position, Analysis, Candidate, LoopKind};
+use flagfinder_code::Spot;
 use flagfinder_machine::Window;
 
 use crate::access_path::Explorer;
@@ -510,7 +511,10 @@ impl Builder<'_> {
 
     fn loop_report(&self, kind: LoopKind) -> LoopReport {
         let spin = &self.analysis.spin;
-        let header = self.code(self.window.code_at(spin.marker).pc());
+        let marker = self.window.code_at(spin.marker).pc();
+        let header = self.code(marker);
+        let spots = self.naming.spin.spots(marker + 1);
+        let at = Spot::first_own(spots.iter().map(|(whose, spot)| (*whose, spot))).cloned();
         let function = header.symbol.as_deref().map(|s| {
             s.rsplit_once("+0x")
                 .map_or(s, |(function, _)| function)
@@ -526,6 +530,7 @@ impl Builder<'_> {
             module,
             iterations: spin.iterations,
             header,
+            at,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! What the flags stage hands on: the `flagfinder.diff/1` report.
 
 use flagfinder_analysis::LoopKind;
-use flagfinder_code::Code;
+use flagfinder_code::{Code, Spot};
 use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,9 @@ pub struct LoopReport {
     pub iterations: u64,
     /// Where each iteration begins.
     pub header: Code,
+    /// The same in code of the program's author; null: it lies elsewhere.
+    #[serde(default)]
+    pub at: Option<Spot>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -65,5 +65,5 @@ pub use pick::Told;
 pub use poke::{poke, resolve};
 pub use spin::{at_a_glance, first_look, spin, Progress, SpinOptions};
 pub use why::{
-    why, why_at_first, why_each, why_of_core, why_recorded, Answered, Asked, WhyOptions,
+    why, why_at_first, why_each, why_of_core, why_recorded, Answered, Asked, InSource, WhyOptions,
 };

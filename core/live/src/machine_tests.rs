@@ -59,6 +59,7 @@ fn settled_of(
                 module: module.map(str::to_owned),
                 ..Code::default()
             },
+            at: None,
         }),
         verdict: Some(Verdict::NoFlag),
         ..ThreadReport::blank(1, Class::LongRunning)

@@ -87,6 +87,7 @@ mod tests {
             module: None,
             iterations: 9,
             header: Code::default(),
+            at: None,
         };
         ThreadReport {
             cpu,

@@ -9,7 +9,7 @@ use flagfinder_linux::timeout::shown;
 use serde::Serialize;
 
 use crate::futex::{self, Futex};
-use crate::stack;
+use crate::stack::Stack;
 use flagfinder_waits::call;
 use flagfinder_waits::descriptor::{self, Descriptor};
 use flagfinder_waits::proc::Call;
@@ -95,7 +95,7 @@ impl Describer<'_> {
             descriptors,
             futex,
             kernel: kernel.into(),
-            stack: stack::scan(&call, self.memory, self.names),
+            stack: Stack::of(&call, self.memory, self.names).codes(self.names),
         }
     }
 

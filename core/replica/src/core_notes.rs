@@ -321,7 +321,7 @@ mod tests {
         let regions: Vec<Region> = (1..COUNT).map(region).collect();
         let files: Vec<MappedFile> = (1..COUNT).map(file).collect();
         let begin = Instant::now();
-        let maps = maps(&regions, &files, "", None, &[]);
+        let maps = maps(&regions, &files, "", None, &[], &|_| false);
         assert!(begin.elapsed() < Duration::from_secs(2));
         for (mapping, file) in maps.all().iter().zip(&files) {
             assert_eq!(

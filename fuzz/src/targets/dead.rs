@@ -41,13 +41,14 @@ pub fn run(data: &[u8]) {
     };
     let core = Rc::new(core);
     let options = CoreOptions {
+        of_program: Vec::new(),
         threads: Vec::new(),
         budget: BUDGET,
         deadline: Deadline::default(),
     };
     let _ = look_at_core(&core, &options, &|_| ());
     for thread in [None, core.threads().first().map(|thread| thread.tid)] {
-        let _ = why_of_core(&core, &path, thread, &options, &|_| ());
+        let _ = why_of_core(&core, &path, thread, true, &options, &|_| ());
     }
     traps.check();
 }

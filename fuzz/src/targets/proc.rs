@@ -203,6 +203,6 @@ fn ask_thread(pid: u32, tid: u32, owners: &mut Owners) {
             result,
             found: Vec::new(),
         };
-        let _ = told(pid, &hot, &memory, owners);
+        let _ = told(Some(pid), &hot, &memory, owners);
     }
 }

@@ -2,6 +2,9 @@
 //! What threads ask, or are blocked in, in code that is not the machine's, as an interpreter's
 //! source has it.
 
+use std::collections::BTreeMap;
+
+use flagfinder_code::Spot;
 use serde::Deserialize;
 
 use super::report::RootKind;
@@ -13,6 +16,12 @@ pub struct Asked {
     pub tid: u32,
     /// The expression, and where it stands.
     pub name: String,
+    /// The expression alone.
+    #[serde(default)]
+    pub statement: Option<String>,
+    /// Where it stands, if that is no place on the thread's stack.
+    #[serde(default)]
+    pub at: Option<Spot>,
     /// Threads whose code gives it another value.
     pub owed: Vec<AskedOf>,
     /// Why there are none, where it asks.
@@ -26,6 +35,15 @@ pub struct Asked {
     /// The machine's code need not be looked at, as that of a shell, which would be held meanwhile.
     #[serde(default)]
     pub tells_all: bool,
+}
+
+/// What is known of a program by its source.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct InSource {
+    /// What threads ask, or are blocked in.
+    pub asked: Vec<Asked>,
+    /// Open calls by thread, innermost first.
+    pub stacks: BTreeMap<u32, Vec<Spot>>,
 }
 
 /// A thread that gives what is asked another value.

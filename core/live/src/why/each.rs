@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::process::Processes;
 use super::report::Chain;
 use super::terms::Terms;
-use super::{finish, follow, story, why, Asked, WhyOptions, WhyReport};
+use super::{finish, follow, why, InSource, WhyOptions, WhyReport};
 use crate::report::SpinReport;
 use crate::spin::SpinOptions;
 
@@ -37,11 +37,11 @@ const HANDS_OVER: Duration = Duration::from_millis(500);
 pub type Answered = (u32, Result<WhyReport, Failure>);
 
 /// [`why`] for each of these processes that no chain of one before it passes, and how many were not
-/// asked, as `patience` was over. `asked`: of all of them, as in [`WhyOptions`]. `hear` is told of
-/// each answer as it comes; those that are returned may say more.
+/// asked, as `patience` was over. `in_source`: of all of them, as in [`WhyOptions`]. `hear` is told
+/// of each answer as it comes; those that are returned may say more.
 pub fn why_each(
     pids: &[u32],
-    asked: &[Asked],
+    in_source: &InSource,
     options: &SpinOptions,
     patience: Duration,
     hear: &dyn Fn(&Answered),
@@ -62,7 +62,8 @@ pub fn why_each(
         options: WhyOptions {
             thread: None,
             spin: share(options, polling.len(), patience),
-            asked: asked.to_vec(),
+            in_source: in_source.clone(),
+            stacks: false,
         },
         until: begin + patience,
         hear,
@@ -86,7 +87,7 @@ pub fn why_each(
             core: None,
         };
         let spun = SpinReport::of_live(pid);
-        let report = follow(spun, &mut processes, None, asked, terms);
+        let report = follow(spun, &mut processes, None, in_source, terms);
         hear(&(pid, Ok(report.clone())));
         for link in &report.links {
             seen.insert(link.waiter.pid);
@@ -123,7 +124,6 @@ fn lead_on(report: &mut WhyReport, found: &[Answered]) -> Option<u32> {
         links: answer.links.clone(),
         root: answer.root.clone(),
     });
-    report.story = story::story(&report.links, &report.root);
     goes_on.then_some(pid)
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use flagfinder_code::Code;
+use flagfinder_code::{Code, Spot};
 use flagfinder_files::{facts_of, path_of_process};
 use flagfinder_flags::ENDLESS;
 use flagfinder_linux::clock;
@@ -34,14 +34,21 @@ pub struct Examined {
     pub state: State,
     /// Calls that it has open, innermost first.
     pub stack: Vec<Code>,
+    /// The innermost place of the program's author.
+    pub at: Option<Spot>,
 }
 
 impl Examined {
-    fn end(end: End) -> Examined {
+    fn bare(state: State) -> Examined {
         Examined {
-            state: State::End(end),
+            state,
             stack: Vec::new(),
+            at: None,
         }
+    }
+
+    fn end(end: End) -> Examined {
+        Examined::bare(State::End(end))
     }
 
     /// Where it stands: the innermost call site outside of the C library.
@@ -77,9 +84,9 @@ pub fn examine(
     }
     if activity.wants < pick::HOT {
         if let Some(obstacle) = java::owed(process, tid) {
-            let stack = stack(process, &activity);
+            let (stack, at) = stack(process, &activity);
             let state = State::Waits(vec![obstacle]);
-            return Examined { state, stack };
+            return Examined { state, stack, at };
         }
     }
     let asks = stepped.is_some_and(ThreadReport::has_flag)
@@ -87,28 +94,26 @@ pub fn examine(
         || activity.sleeps >= POLLS
         || activity.call.is_some_and(|call| is_for_child(&call));
     if let Some(asked) = asked.filter(|asked| asks && !asked.blocks) {
-        let stack = stack(process, &activity);
+        let (stack, at) = stack(process, &activity);
         let state = State::Waits(vec![flags::in_source(pid, asked)]);
-        return Examined { state, stack };
+        return Examined { state, stack, at };
     }
     if let Some(found) = stepped.filter(|thread| thread.has_flag()) {
-        let stack = stack(process, &activity);
+        let (stack, at) = stack(process, &activity);
         let state = State::Waits(flags::obstacles(processes, pid, found));
-        return Examined { state, stack };
+        return Examined { state, stack, at };
     }
     // More of a processor would not end such a loop.
     if stepped.is_some_and(|thread| thread.reason.starts_with(ENDLESS)) {
         return Examined::end(busy(&activity, stepped));
     }
     if let Some(obstacle) = stopped::starved(pid, &activity) {
-        let state = State::Waits(vec![obstacle]);
-        let stack = Vec::new();
-        return Examined { state, stack };
+        return Examined::bare(State::Waits(vec![obstacle]));
     }
     if activity.wants >= pick::HOT {
         return Examined::end(busy(&activity, stepped));
     }
-    let stack = stack(process, &activity);
+    let (stack, at) = stack(process, &activity);
     let state = match activity.call {
         // The sleep of another thread is a heartbeat. This thread is said to hang, or is alone in
         // its process, so it asks for something.
@@ -139,7 +144,7 @@ pub fn examine(
             "thread {tid} is in no system call that could be told"
         ))),
     };
-    Examined { state, stack }
+    Examined { state, stack, at }
 }
 
 /// A shell sleeps by a child for which it waits.
@@ -212,7 +217,7 @@ fn is_short(timeout: Timeout) -> bool {
     timeout.time <= SOON && !timeout.absolute
 }
 
-fn stack(process: &Process, activity: &Activity) -> Vec<Code> {
+fn stack(process: &Process, activity: &Activity) -> (Vec<Code>, Option<Spot>) {
     let stack = activity.call.map(|call| process.stack(&call));
     stack.unwrap_or_default()
 }
@@ -226,10 +231,7 @@ fn over(process: &Process, pid: u32, tid: u32) -> Examined {
         });
         let name = format!("the end of process {pid}");
         let obstacle = Obstacle::owed(Kind::Child, name, debtors.collect());
-        return Examined {
-            state: State::Waits(vec![obstacle]),
-            stack: Vec::new(),
-        };
+        return Examined::bare(State::Waits(vec![obstacle]));
     }
     let parent = super::process::status_number(pid, "PPid:").unwrap_or(0);
     let what = format!(

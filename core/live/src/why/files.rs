@@ -362,10 +362,7 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
     let mut debtors: Vec<Debtor> = Vec::new();
     for owner in others.iter().take(MOST_HOLDERS) {
         let who = Who::Process(owner.pid, Some(place.target.clone()));
-        let reason = format!(
-            "process {} ({}) holds the end that {does} it, fd {}",
-            owner.pid, owner.name, owner.fd
-        );
+        let reason = format!("it holds the end that {does} it, fd {}", owner.fd);
         let on = others.iter().filter(|one| one.pid == owner.pid);
         if !debtors.iter().any(|debtor| debtor.who == who) {
             debtors.push(Debtor::seen(who, reason).on(on.map(|one| one.fd).collect()));

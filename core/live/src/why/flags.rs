@@ -83,6 +83,7 @@ fn word(
         },
         name,
         address: flag.address().map(|address| format!("{address:#x}")),
+        statement: None,
     };
     let owed = std::iter::once(flag).chain(other);
     let mut debtors: Vec<Debtor> = owed.flat_map(|flag| flag.owed()).map(debtor).collect();
@@ -149,12 +150,14 @@ pub fn in_source(pid: u32, asked: &Asked) -> Obstacle {
     };
     let mut debtors: Vec<Debtor> = asked.owed.iter().map(debtor).collect();
     doubt(&mut debtors);
-    if debtors.is_empty() {
-        let known = Known::ByCode;
-        let nobody = Obstacle::ends(Kind::Flag, &asked.name, End::unknown(&asked.nobody));
-        return Obstacle { known, ..nobody };
-    }
-    Obstacle::owed(Kind::Flag, &asked.name, debtors)
+    let obstacle = match debtors.is_empty() {
+        true => Obstacle {
+            known: Known::ByCode,
+            ..Obstacle::ends(Kind::Flag, "", End::unknown(&asked.nobody))
+        },
+        false => Obstacle::owed(Kind::Flag, "", debtors),
+    };
+    obstacle.named_by(asked)
 }
 
 /// What a thread is blocked in by its source, which names what the machine's code calls a word.
@@ -173,13 +176,15 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
             ..in_source(pid, asked)
         };
     }
+    let own = obstacle.waits_for.clone();
+    let mut named = obstacle.clone().named_by(asked);
     // A lock of the machine's code has a name of its own.
-    obstacle.waits_for.name = match obstacle.waits_for.kind {
-        Kind::Lock if asked.owed.is_empty() => {
-            format!("{}, in {}", obstacle.waits_for.name, asked.name)
-        }
-        _ => asked.name.clone(),
-    };
+    if own.kind == Kind::Lock && asked.owed.is_empty() {
+        let with_own = |name: &String| format!("{}, in {name}", own.name);
+        named.waits_for.name = with_own(&asked.name);
+        named.waits_for.statement = asked.statement.as_ref().map(with_own);
+    }
+    *obstacle = named;
     State::Waits(obstacles)
 }
 
@@ -205,7 +210,7 @@ pub fn blocked_in_task(asked: &Asked, state: State) -> State {
         RootKind::Deadlock if timers.next().is_none() => End::fault(kind, &asked.nobody),
         _ => End::unknown(&asked.nobody),
     };
-    let obstacle = Obstacle::ends(Kind::Flag, &asked.name, end);
+    let obstacle = Obstacle::ends(Kind::Flag, "", end).named_by(asked);
     State::Waits(vec![Obstacle {
         known: Known::ByCode,
         ..obstacle

@@ -8,7 +8,7 @@
 //! `runtime.g0`. Blind spots: programs without symbols or debug information; who is to end a
 //! goroutine's wait for another one.
 
-use flagfinder_code::{AddressSpace, Code, Names};
+use flagfinder_code::{is_of_go, AddressSpace, Code, Names, Spot, Whose};
 
 use super::files;
 use super::obstacle::{End, Obstacle};
@@ -42,6 +42,8 @@ struct Goroutine {
     reason: String,
     /// The program's function that waits, and its line.
     place: String,
+    /// The same, if it is the author's.
+    at: Option<Spot>,
 }
 
 impl Goroutine {
@@ -97,20 +99,19 @@ pub fn obstacles(
     let first = (first < all.len()).then(|| all.remove(first))?;
     let descriptor = processes.get(pid).and_then(poller);
     if let Some(descriptor) = descriptor.filter(|_| first.reason == "IO wait") {
-        return Some(files::each(
-            processes,
-            pid,
-            tid,
-            &[descriptor],
-            &first.told(),
-        ));
+        let mut all = files::each(processes, pid, tid, &[descriptor], &first.told());
+        all.iter_mut().for_each(|one| one.at.clone_from(&first.at));
+        return Some(all);
     }
     let what = match others(&all) {
         None => "nothing says who owes it, and no other goroutine is blocked".to_owned(),
         Some(others) => format!("nothing says who owes it; blocked as well: {others}"),
     };
     let end = End::unknown(what);
-    Some(vec![Obstacle::ends(Kind::Flag, first.told(), end)])
+    let mut obstacle = Obstacle::ends(Kind::Flag, first.told(), end);
+    obstacle.waits_for.statement = Some(format!("{} (goroutine {})", first.reason, first.id));
+    obstacle.at = first.at;
+    Some(vec![obstacle])
 }
 
 /// The goroutines that wait, where another one runs.
@@ -156,11 +157,15 @@ fn blocked(names: &Names, memory: &dyn AddressSpace) -> Option<Vec<Goroutine>> {
             let source = names.source_of_caller(pc).or(code.source);
             Code { source, ..code }
         };
+        let spots: Vec<(Whose, Spot)> = frames.iter().flat_map(|pc| names.spots(*pc)).collect();
+        let spots = spots.iter().map(|(whose, spot)| (*whose, spot));
+        let at = Spot::first_own(spots).cloned();
         let codes: Vec<Code> = frames.into_iter().map(code).collect();
         Some(Goroutine {
             id: field(layout.id, 8)?,
             reason: text(memory, reason)?,
             place: place(&codes)?,
+            at,
         })
     };
     Some((0..count.min(MOST)).filter_map(goroutine).collect())
@@ -196,23 +201,13 @@ fn place(codes: &[Code]) -> Option<String> {
         Some((name.to_owned(), code.source.clone()))
     };
     let named: Vec<_> = codes.iter().filter_map(function).collect();
-    let own = named.iter().find(|(name, _)| !is_library(name));
+    let own = named.iter().find(|(name, _)| !is_of_go(name));
     let other = || named.iter().find(|(name, _)| !name.starts_with("runtime."));
     let (name, source) = own.or_else(other)?;
     Some(match source {
         Some(source) => format!("{name} at {source}"),
         None => name.clone(),
     })
-}
-
-/// Is it a function of Go's own library? Other packages than `main` begin with a host's name.
-fn is_library(function: &str) -> bool {
-    let path = function.rfind('/').map_or(0, |slash| slash + 1);
-    let package = function[path..]
-        .find('.')
-        .map_or(function, |dot| &function[..path + dot]);
-    let first = package.split('/').next().unwrap_or(package);
-    first != "main" && !first.contains('.')
 }
 
 /// Goroutines that do the same at the same place are told together.
@@ -251,24 +246,7 @@ mod tests {
             id,
             reason: reason.into(),
             place: place.into(),
-        }
-    }
-
-    #[test]
-    fn functions_of_go_itself_are_told_from_the_programs() {
-        for own in [
-            "main.main.func1",
-            "example.org/app/v2.(*Pool).Run",
-            "gopkg.in/x.v1.F",
-        ] {
-            assert!(!is_library(own), "{own}");
-        }
-        for library in [
-            "runtime.gopark",
-            "net/http.(*conn).serve",
-            "vendor/golang.org/x/net.F",
-        ] {
-            assert!(is_library(library), "{library}");
+            at: None,
         }
     }
 

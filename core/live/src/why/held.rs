@@ -32,6 +32,7 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
             _ => format!("{shape} {}", whole(&futex.name)),
         },
         address: Some(futex.address.clone()),
+        statement: None,
     };
     let debtors = match owed {
         Owner::Thread(pid, owner) => vec![Debtor::seen(

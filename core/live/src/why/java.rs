@@ -71,6 +71,7 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         kind,
         name,
         address: None,
+        statement: None,
     };
     let others = machine.like(&*inside.memory, tid).collect();
     Some(Obstacle::by_elimination(

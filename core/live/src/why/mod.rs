@@ -25,6 +25,7 @@ mod java;
 mod java_objects;
 mod locked;
 mod mounts;
+mod next;
 mod obstacle;
 mod place;
 mod process;
@@ -34,8 +35,8 @@ mod semaphore;
 mod sender;
 mod served;
 mod sockets;
+mod stacks;
 mod stopped;
-mod story;
 mod terminal;
 mod terms;
 mod undecided;
@@ -46,10 +47,12 @@ mod way;
 use std::path::Path;
 use std::rc::Rc;
 
+use flagfinder_code::Spot;
 use flagfinder_failure::Failure;
 use flagfinder_linux::arguments::title;
-use flagfinder_linux::proc::program;
+use flagfinder_linux::proc::{self, program, Stat};
 use flagfinder_replica::CoreFile;
+use rustc_hash::FxHashMap;
 
 use crate::dead::{look_at_threads, CoreOptions};
 use crate::pick::Told;
@@ -57,7 +60,7 @@ use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
 use crate::silent;
 use crate::spin::{first_look, spin, Progress, SpinOptions};
-pub use asked::Asked;
+pub use asked::{Asked, InSource};
 pub use each::{why_each, Answered};
 pub(crate) use java_objects::never_changes;
 use obstacle::Weight;
@@ -76,8 +79,10 @@ pub struct WhyOptions {
     pub thread: Option<u32>,
     /// How those that poll are looked at.
     pub spin: SpinOptions,
-    /// What threads of the process poll in code that is not the machine's.
-    pub asked: Vec<Asked>,
+    /// What is known of its threads by code that is not the machine's.
+    pub in_source: InSource,
+    /// Tell of all open calls of all threads.
+    pub stacks: bool,
 }
 
 /// What the kernel alone tells at one look, without any of the process's files: what is left where
@@ -126,6 +131,7 @@ fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>)
         tid: Some(at.tid),
         name: at.name,
         what: "what keeps it was not found within the time limit".into(),
+        at: None,
     };
     WhyReport::of_chain(source, pid, program, links, root)
 }
@@ -145,10 +151,8 @@ pub fn why(
         ..options.spin.clone()
     };
     let is_told = |tid| {
-        options
-            .asked
-            .iter()
-            .any(|one| one.tid == tid && one.tells_all)
+        let mut asked = options.in_source.asked.iter();
+        asked.any(|one| one.tid == tid && one.tells_all)
     };
     let by_program = |tid| is_told(tid).then_some(Told::Known);
     let hear_spin = |progress| hear(as_chain(progress));
@@ -177,7 +181,13 @@ pub fn why(
         looks: true,
         core: None,
     };
-    let mut report = follow(spun, &mut processes, options.thread, &options.asked, terms);
+    let loops = loops(&spun);
+    let in_source = &options.in_source;
+    let mut report = follow(spun, &mut processes, options.thread, in_source, terms);
+    if options.stacks {
+        let in_loop = |tid| loops.get(&tid).cloned();
+        report.stacks = Some(stacks::stacks(&mut processes, pid, in_source, in_loop));
+    }
     finish(&mut report, &mut processes);
     report.settle(deadline);
     let inside = processes
@@ -189,17 +199,35 @@ pub fn why(
     Ok(report)
 }
 
+/// Where threads loop, by thread id.
+fn loops(spun: &SpinReport) -> FxHashMap<u32, Spot> {
+    let threads = spun.threads.iter();
+    let known = threads.filter_map(|one| Some((one.tid, one.spin_loop.as_ref()?.at.clone()?)));
+    known.collect()
+}
+
 /// Most processes of a chain whose titles are told.
 const TITLES: usize = 3;
 
 /// What to do next in a living process, and what could not be looked at.
 fn finish(report: &mut WhyReport, processes: &mut Processes) {
-    let is_java = |pid| {
+    let mut is_java = |pid| {
         let process = processes.get(pid);
         process.is_some_and(|process| process.hot_spot().is_some())
     };
     let stopped_by = |pid, tid| stopped::by(pid, &sample::now(pid, tid)?);
-    report.next = story::next(&report.links, &report.root, is_java, stopped_by);
+    let parent = |pid| {
+        let is_over = Stat::of_thread(pid, pid).is_some_and(|stat| proc::is_over(stat.state()));
+        is_over.then(|| process::status_number(pid, "PPid:"))?
+    };
+    let facts = next::Facts {
+        is_java: &mut is_java,
+        stopped_by: &stopped_by,
+        stacks_of: report.stacks.as_ref().map(|_| report.pid),
+        parent: &parent,
+    };
+    let found = next::of(&report.links, &report.root, facts);
+    report.next.extend(found);
     let mut chain: Vec<u32> = report.links.iter().map(|link| link.waiter.pid).collect();
     chain.extend(report.root.pid);
     chain.dedup();
@@ -212,8 +240,8 @@ fn finish(report: &mut WhyReport, processes: &mut Processes) {
     }
 }
 
-/// The same of a process that left the core file at `path`. `options` are those of
-/// [`crate::look_at_core`], and name no threads.
+/// The same of a process that left the core file at `path`, with all `stacks` if wanted. `options`
+/// are those of [`crate::look_at_core`], and name no threads.
 ///
 /// # Errors
 /// Those of [`crate::look_at_core`].
@@ -221,6 +249,7 @@ pub fn why_of_core(
     core: &Rc<CoreFile>,
     path: &Path,
     thread: Option<u32>,
+    stacks: bool,
     options: &CoreOptions,
     hear: &dyn Fn(Progress<WhyReport>),
 ) -> Result<WhyReport, Failure> {
@@ -235,8 +264,21 @@ pub fn why_of_core(
         looks: false,
         core: Some(core),
     };
-    let mut report = follow(spun, &mut Processes::of_core(core), thread, &[], terms);
-    report.next = story::next_of_core(path, &report.program);
+    let (nothing, loops) = (InSource::default(), loops(&spun));
+    let mut processes = Processes::of_core(core);
+    let mut report = follow(spun, &mut processes, thread, &nothing, terms);
+    if stacks {
+        let in_loop = |tid| loops.get(&tid).cloned();
+        report.stacks = Some(stacks::stacks(
+            &mut processes,
+            core.pid(),
+            &nothing,
+            in_loop,
+        ));
+    }
+    if !stacks {
+        report.next.push(next::of_core(path));
+    }
     report.notes = notes;
     report.settle(&options.deadline);
     if let Some(fault) = fault(core.signal()) {
@@ -264,14 +306,13 @@ fn follow(
     spun: SpinReport,
     processes: &mut Processes,
     thread: Option<u32>,
-    asked: &[Asked],
+    in_source: &InSource,
     terms: Terms,
 ) -> WhyReport {
     let begins = begins(&spun, thread);
     let (pid, source, program) = (spun.pid, spun.source, spun.program.clone());
     let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
-    let asked = asked.iter().map(|one| (one.tid, one.clone()));
-    let mut walk = Walk::new(processes, threads.collect(), asked.collect(), terms);
+    let mut walk = Walk::new(processes, threads.collect(), in_source, terms);
     let mut best: Option<(Vec<Link>, Root, Weight)> = None;
     for tid in begins {
         let found = walk.follow(pid, tid);

@@ -3,9 +3,10 @@
 
 use std::rc::Rc;
 
-use flagfinder_code::Code;
+use flagfinder_code::{Code, Spot};
 use flagfinder_waits::turn::SentLast;
 
+use super::asked::Asked;
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
 use crate::effects::Effect;
 
@@ -69,6 +70,7 @@ impl End {
             tid,
             name,
             what: self.what,
+            at: None,
         }
     }
 }
@@ -162,6 +164,8 @@ pub struct Obstacle {
     pub sent_last: Option<SentLast>,
     /// The thread sleeps at a futex's word that only threads of its process can change.
     pub store: Option<Effect>,
+    /// Where it waits, if that is no place on its thread's stack.
+    pub at: Option<Spot>,
 }
 
 impl Obstacle {
@@ -174,6 +178,7 @@ impl Obstacle {
                 kind,
                 name,
                 address: None,
+                statement: None,
             },
             debtors: Vec::new(),
             by_elimination: false,
@@ -184,6 +189,7 @@ impl Obstacle {
             for_room: false,
             sent_last: None,
             store: None,
+            at: None,
         }
     }
 
@@ -193,6 +199,14 @@ impl Obstacle {
             debtors,
             ..Obstacle::ends(kind, name, end)
         }
+    }
+
+    /// The same, as the source of the program names it.
+    pub fn named_by(mut self, asked: &Asked) -> Obstacle {
+        self.waits_for.name.clone_from(&asked.name);
+        self.waits_for.statement.clone_from(&asked.statement);
+        self.at.clone_from(&asked.at);
+        self
     }
 
     /// Can only threads of this process end it?
@@ -212,7 +226,7 @@ impl Obstacle {
     ) -> Obstacle {
         let reason = match threads.len() + processes.len() {
             1 => "it is the only other one that could change it",
-            _ => "by elimination: the others that could change it wait too, and lead nowhere else",
+            _ => "by elimination: the others that could change it wait too",
         };
         let foreign = processes.into_iter().map(|of| Who::Process(of, None));
         let foreign = foreign.map(|who| Debtor::assumed(who, reason));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use flagfinder_code::{own_id, AddressSpace, Code, Names, NamesInput};
+use flagfinder_code::{own_id, AddressSpace, Code, Names, NamesInput, Spot};
 use flagfinder_linux::proc::{self, is_over};
 use flagfinder_replica::CoreFile;
 use rustc_hash::FxHashMap;
@@ -17,7 +17,7 @@ use crate::dead::activity;
 use crate::memory::Memory;
 use crate::pick::{self, Way};
 use crate::sample::{self, Activity};
-use crate::stack;
+use crate::stack::Stack;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
 
@@ -135,10 +135,13 @@ impl Process {
         inside.hot_spot.get_or_init(read).as_ref()
     }
 
-    pub fn stack(&self, call: &Call) -> Vec<Code> {
-        self.inside.as_ref().map_or_else(Vec::new, |inside| {
-            stack::scan(call, &*inside.memory, &inside.names)
-        })
+    /// What is open where the thread is in this call, and where its author's code is in it.
+    pub fn stack(&self, call: &Call) -> (Vec<Code>, Option<Spot>) {
+        let Some(inside) = &self.inside else {
+            return (Vec::new(), None);
+        };
+        let stack = Stack::of(call, &*inside.memory, &inside.names);
+        (stack.codes(&inside.names), stack.own(&inside.names))
     }
 }
 

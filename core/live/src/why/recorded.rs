@@ -103,6 +103,7 @@ fn root(kind: RootKind, thread: Option<&ThreadRef>, what: impl Into<String>) -> 
         tid: thread.map(|thread| thread.tid),
         name: thread.map_or_else(String::new, |thread| node(thread).name),
         what: what.into(),
+        at: None,
     }
 }
 
@@ -155,6 +156,7 @@ impl Walk<'_> {
             known,
             reason,
             stack: Vec::new(),
+            at: None,
         });
     }
 
@@ -169,6 +171,7 @@ impl Walk<'_> {
             },
             name: flag.name.clone(),
             address: flag.address.spin.map(|at| format!("{at:#x}")),
+            statement: None,
         };
         let Some(debt) = flag.debts.first() else {
             let why = flag.owed_by_nobody.clone().unwrap_or_default();
@@ -310,6 +313,7 @@ impl Walk<'_> {
                     kind: Kind::Flag,
                     name: word.name.clone(),
                     address: Some(format!("{:#x}", word.address)),
+                    statement: None,
                 };
                 let was = format!(
                     "{} was {}, in the normal run {}",
@@ -376,6 +380,7 @@ impl Walk<'_> {
             kind: blocked.kind,
             name: blocked.name.clone(),
             address: blocked.address.map(|at| format!("{at:#x}")),
+            statement: None,
         };
         let since = format!("it has been in `{name}` for {} s", ns / 1_000_000_000);
         if let Some(owing) = blocked.debt {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! What `flagfinder why` hands on: the `flagfinder.why/1` report.
 
-use flagfinder_code::Code;
+use flagfinder_code::{Code, Spot};
 use serde::{Deserialize, Serialize};
 
+use super::stacks::ThreadStack;
 use crate::deadline::Deadline;
 use crate::report::Source;
 
@@ -55,6 +56,9 @@ pub struct WaitsFor {
     pub kind: Kind,
     pub name: String,
     pub address: Option<String>,
+    /// What of the name is no place, where the name of a statement has its place, too.
+    #[serde(default)]
+    pub statement: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,6 +70,9 @@ pub struct Link {
     pub reason: String,
     /// Calls that the waiter has open, innermost first.
     pub stack: Vec<Code>,
+    /// Where it waits: the innermost place of the program's author. Null: none is known.
+    #[serde(default)]
+    pub at: Option<Spot>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +103,9 @@ pub struct Root {
     pub tid: Option<u32>,
     pub name: String,
     pub what: String,
+    /// Where that thread stands, as [`Link::at`].
+    #[serde(default)]
+    pub at: Option<Spot>,
 }
 
 /// The chain of a report.
@@ -120,16 +130,17 @@ pub struct WhyReport {
     pub source: Source,
     pub pid: u32,
     pub program: String,
-    /// At most six lines, the most important first.
-    pub story: Vec<String>,
     pub links: Vec<Link>,
     pub root: Root,
-    /// Commands that help.
+    /// The command that helps most, if one does.
     pub next: Vec<String>,
     /// What could not be looked at.
     pub notes: Vec<String>,
     /// What the time limit left no time for.
     pub not_asked: Vec<String>,
+    /// All threads, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Vec<ThreadStack>>,
 }
 
 impl WhyReport {
@@ -137,6 +148,28 @@ impl WhyReport {
 
     fn schema() -> &'static str {
         Self::SCHEMA
+    }
+
+    /// What this chain tells, and no more.
+    pub(crate) fn of_chain(
+        source: Source,
+        pid: u32,
+        program: String,
+        links: Vec<Link>,
+        root: Root,
+    ) -> WhyReport {
+        WhyReport {
+            schema: WhyReport::SCHEMA,
+            source,
+            pid,
+            program,
+            next: Vec::new(),
+            links,
+            root,
+            notes: Vec::new(),
+            not_asked: Vec::new(),
+            stacks: None,
+        }
     }
 
     /// Tells what was left out.
@@ -179,6 +212,7 @@ impl Link {
                 kind: Kind::Lock,
                 name: "lock".into(),
                 address: None,
+                statement: None,
             },
             owed_by: Some(OwedBy {
                 node: Node::thread(owed_by),
@@ -187,6 +221,7 @@ impl Link {
             known: Known::Seen,
             reason: String::new(),
             stack: Vec::new(),
+            at: None,
         }
     }
 }
@@ -210,6 +245,7 @@ mod tests {
             tid: Some(tid),
             name: "worker".into(),
             what: "it computes".into(),
+            at: None,
         }
     }
 
@@ -219,12 +255,12 @@ mod tests {
             source: Source::Live,
             pid: 1,
             program: String::new(),
-            story: Vec::new(),
             links: Vec::new(),
             root,
             next: Vec::new(),
             notes: Vec::new(),
             not_asked: Vec::new(),
+            stacks: None,
         }
     }
 
@@ -240,6 +276,7 @@ mod tests {
                 kind: Kind::Flag,
                 name: "ready".into(),
                 address: Some("0x4000".into()),
+                statement: None,
             },
             owed_by: Some(OwedBy {
                 node: node(9),
@@ -248,6 +285,7 @@ mod tests {
             known: Known::Proved,
             reason: "a copy of it writes".into(),
             stack: Vec::new(),
+            at: None,
         };
         Chain {
             links: vec![link],

@@ -164,6 +164,7 @@ mod tests {
             kind: Kind::Flag,
             name: "semaphore".into(),
             address: None,
+            statement: None,
         }
     }
 

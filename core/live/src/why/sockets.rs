@@ -150,10 +150,7 @@ fn holders(
             true => Who::Process(owner.pid, None),
             false => Who::Process(owner.pid, Some(target.clone())),
         };
-        let reason = format!(
-            "process {} ({}) {did}holds the other end, fd {}",
-            owner.pid, owner.name, owner.fd
-        );
+        let reason = format!("it {did}holds the other end, fd {}", owner.fd);
         // Whoever has not accepted the connection is to do that first.
         let on = owners
             .iter()

@@ -16,7 +16,7 @@ use super::report::{Kind, RootKind};
 use crate::sample::Activity;
 
 /// What keeps a stopped thread.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// Job control.
     Signal,

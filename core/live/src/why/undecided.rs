@@ -81,6 +81,7 @@ pub(super) fn several(
         tid: Some(node.tid),
         name: node.name.clone(),
         what,
+        at: None,
     };
     Chosen {
         links: vec![link],

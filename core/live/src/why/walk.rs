@@ -4,13 +4,15 @@
 //! Where any of several may end a wait, each is followed. The end that explains most wins; it is a
 //! circle only if all lead back. Where two ends explain as much, neither is blamed.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use flagfinder_code::Spot;
 use flagfinder_linux::clock::Effort;
 use flagfinder_linux::proc::link;
 use rustc_hash::FxHashMap;
 
-use super::asked::Asked;
+use super::asked::{Asked, InSource};
 use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
 use super::flags;
@@ -47,6 +49,8 @@ pub struct Walk<'a> {
     pub spun: FxHashMap<u32, ThreadReport>,
     /// What threads of the first process ask, by thread id.
     asked: FxHashMap<u32, Asked>,
+    /// Their open calls, as an interpreter has them.
+    in_source: BTreeMap<u32, Vec<Spot>>,
     /// Threads on the way that may still be looked at by `spin`.
     to_step: usize,
     /// Time that is left for copies of threads that may end the sleep of another.
@@ -74,13 +78,15 @@ impl<'a> Walk<'a> {
     pub fn new(
         processes: &'a mut Processes,
         spun: FxHashMap<u32, ThreadReport>,
-        asked: FxHashMap<u32, Asked>,
+        in_source: &InSource,
         terms: Terms<'a>,
     ) -> Self {
+        let asked = in_source.asked.iter().map(|one| (one.tid, one.clone()));
         Walk {
             processes,
             spun,
-            asked,
+            asked: asked.collect(),
+            in_source: in_source.stacks.clone(),
             to_step: if terms.looks { MOST_STEPPED } else { 0 },
             to_copy: COPIES,
             examined: FxHashMap::default(),
@@ -95,15 +101,17 @@ impl<'a> Walk<'a> {
         self.looks = 0;
         self.first = (pid, tid);
         let found = self.explore((pid, tid), &mut Trail::default());
-        match found.outcome {
-            Outcome::Root(root, weight) => (found.links, root, weight),
+        let (mut root, weight) = match found.outcome {
+            Outcome::Root(root, weight) => (root, weight),
             // At the beginning of a path there is no other thread to go back to.
             Outcome::Circle { .. } | Outcome::Idle => {
                 let end = End::unknown("the threads wait for each other");
-                let root = end.root(&self.node((pid, tid)));
-                (found.links, root, Weight::Unknown)
+                (end.root(&self.node((pid, tid))), Weight::Unknown)
             }
-        }
+        };
+        let last = root.tid.and_then(|tid| self.examined.get(&tid));
+        root.at = last.and_then(|last| last.at.clone());
+        (found.links, root, weight)
     }
 
     fn node(&self, (pid, tid): Place) -> Node {
@@ -207,7 +215,12 @@ impl<'a> Walk<'a> {
 
     fn examine(&mut self, (pid, tid): Place, begins: bool) -> Examined {
         let seen = (self.spun.get(&tid), self.asked.get(&tid));
-        examine(self.processes, pid, tid, seen, begins)
+        let mut found = examine(self.processes, pid, tid, seen, begins);
+        let in_source = self.in_source.get(&tid).into_iter().flatten();
+        let in_source = Spot::first_own(in_source.map(|spot| (spot.whose(), spot)));
+        let in_loop = seen.0.and_then(|seen| seen.spin_loop.as_ref()?.at.as_ref());
+        found.at = in_source.or(in_loop).cloned().or(found.at);
+        found
     }
 
     /// The links that are known by now, as far as it is one thread that owes each.
@@ -243,6 +256,7 @@ impl<'a> Walk<'a> {
                     .map_or(&obstacle.reason, |debtor| &debtor.reason)
                     .clone(),
                 stack: examined.stack.clone(),
+                at: obstacle.at.clone().or(examined.at.clone()),
             });
             match next {
                 Some(next) => at = next,
@@ -347,6 +361,7 @@ impl<'a> Walk<'a> {
             known,
             reason,
             stack: examined.stack.clone(),
+            at: obstacle.at.clone().or(examined.at.clone()),
         };
         if obstacle.debtors.is_empty() {
             let end = obstacle.otherwise.clone();

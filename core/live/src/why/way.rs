@@ -160,6 +160,7 @@ pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
         tid: Some(node.tid),
         name: node.name.clone(),
         what,
+        at: None,
     };
     Chosen {
         links: way.links,

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+//! Whose code a place is: the author's of the program, a package's that was installed for it, or
+//! what serves any program.
+//!
+//! In: an address, or what an interpreter says of a frame. Out: a [`Spot`], and whose it is. The
+//! first place of the author's own in a stack is what a reader looks for. Blind spots: a library
+//! of the author's that was installed among the system's; a standard library that was linked in
+//! and has neither symbols nor lines.
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::{hex_option, is_standard_module, is_standard_name, of_hex_option};
+use crate::names::Names;
+use crate::symbols::demangle;
+
+/// A place in a program, as its author knows it. Absent knowledge is null.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spot {
+    /// As its language writes it.
+    pub function: Option<String>,
+    /// The path of the source, as debug information or an interpreter has it.
+    pub file: Option<String>,
+    /// Of that file, from 1.
+    pub line: Option<u32>,
+    /// File name of the module; null: an interpreter runs it.
+    #[serde(default)]
+    pub module: Option<String>,
+    /// ELF virtual address of the call in the module.
+    #[serde(
+        default,
+        serialize_with = "hex_option",
+        deserialize_with = "of_hex_option"
+    )]
+    pub offset: Option<u64>,
+}
+
+/// The nearer to the author the smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Whose {
+    /// The author's of the program.
+    Own,
+    /// Installed for the program.
+    Package,
+    /// What serves any program: the system's, a language's, a virtual machine's.
+    System,
+}
+
+/// Folders of the system's modules, and of sources of languages' libraries.
+const SYSTEM_FOLDERS: &[&str] = &[
+    "/lib/",
+    "/lib32/",
+    "/lib64/",
+    "/bin/",
+    "/sbin/",
+    "/usr/lib/",
+    "/usr/lib32/",
+    "/usr/lib64/",
+    "/usr/libexec/",
+    "/usr/bin/",
+    "/usr/sbin/",
+    "/usr/include/",
+    "/usr/local/go/src/",
+    "/usr/share/go",
+    "/rustc/",
+    "<frozen ",
+    "<built-in",
+];
+/// Parts of such paths that lie anywhere.
+const SYSTEM_PARTS: &[&str] = &["/lib/rustlib/src/", "/include/c++/"];
+/// Parts of paths of packages.
+const PACKAGE_PARTS: &[&str] = &[
+    "/site-packages/",
+    "/dist-packages/",
+    "/.cargo/registry/",
+    "/.cargo/git/",
+    "/pkg/mod/",
+    "/node_modules/",
+    "/vendor/",
+];
+/// What the file names of virtual machines begin with.
+const MACHINES: &[&str] = &[
+    "python",
+    "libpython",
+    "node",
+    "libnode",
+    "ruby",
+    "libruby",
+    "perl",
+    "libperl",
+    "php",
+    "java",
+    "libjvm.so",
+    "libjli.so",
+    "lua",
+    "libasan.so",
+    "libtsan.so",
+    "libubsan.so",
+];
+/// What is there in front of the program's first function, and around each thread's.
+const STARTS: &[&str] = &["_start", "__libc_start", "_rt0_", "runtime."];
+
+fn begins(text: &str, list: &[&str]) -> bool {
+    list.iter().any(|one| text.starts_with(one))
+}
+
+fn holds(text: &str, list: &[&str]) -> bool {
+    list.iter().any(|one| text.contains(one))
+}
+
+/// Whose the file of a source or of a module is.
+pub fn whose_file(path: &str) -> Whose {
+    if holds(path, PACKAGE_PARTS) {
+        Whose::Package
+    } else if begins(path, SYSTEM_FOLDERS) || holds(path, SYSTEM_PARTS) || is_of_python(path) {
+        Whose::System
+    } else {
+        Whose::Own
+    }
+}
+
+/// Python's own library: `/lib/python3.11/..`.
+fn is_of_python(path: &str) -> bool {
+    ["/lib/python3", "/lib64/python3"].iter().any(|part| {
+        let behind = path.split_once(part).map(|(_, behind)| behind);
+        behind.is_some_and(|behind| behind.contains('/'))
+    })
+}
+
+/// Is it a function of Go's own library? Other packages than `main` begin with a host's name.
+pub fn is_of_go(function: &str) -> bool {
+    let path = function.rfind('/').map_or(0, |slash| slash + 1);
+    let package = function[path..]
+        .find('.')
+        .map_or(function, |dot| &function[..path + dot]);
+    let first = package.split('/').next().unwrap_or(package);
+    first != "main" && !first.contains('.')
+}
+
+impl Spot {
+    /// Whose it is where an interpreter runs it.
+    pub fn whose(&self) -> Whose {
+        self.file.as_deref().map_or(Whose::System, whose_file)
+    }
+
+    /// The innermost of the author's own, or else of a package.
+    pub fn first_own<'s>(spots: impl IntoIterator<Item = (Whose, &'s Spot)>) -> Option<&'s Spot> {
+        let known = spots
+            .into_iter()
+            .filter(|(whose, _)| *whose < Whose::System);
+        // Of those that are alike the first is taken.
+        known.min_by_key(|(whose, _)| *whose).map(|(_, spot)| spot)
+    }
+}
+
+impl Names {
+    /// The places of a call, which goes on at `return_address`: the function that holds it, and in
+    /// front of that those that were inlined into it, innermost first.
+    pub fn spots(&self, return_address: u64) -> Vec<(Whose, Spot)> {
+        let Some((index, probe)) = self.locate(return_address.wrapping_sub(1)) else {
+            return Vec::new();
+        };
+        let module = &self.input().modules[index];
+        let image = self.image(index);
+        let symbol = image.symbols.code.covering(probe, &image.segment(probe));
+        let go = image.go.as_ref().and_then(|go| go.function(probe));
+        let outer = symbol
+            .map(|found| demangle(found.name))
+            .or_else(|| go.as_ref().map(|function| function.name.clone()));
+        let lines = image.debug().map(|debug| debug.lines_at(probe));
+        let mut lines = lines.unwrap_or_default();
+        if lines.is_empty() {
+            lines.push((outer.clone(), None, None));
+        }
+        let of_module = whose_module(&module.path, &module.identity.name);
+        let spot = |(function, file, line): (Option<String>, Option<String>, Option<u32>)| {
+            let function = function.or_else(|| outer.clone());
+            let whose = match (of_module, function.as_deref()) {
+                (Whose::Own, Some(name)) if image.go.is_some() && is_of_go(name) => Whose::System,
+                (Whose::Own, Some(name)) if is_standard_name(name) || begins(name, STARTS) => {
+                    Whose::System
+                }
+                (Whose::Own, _) => file.as_deref().map_or(Whose::Own, whose_file),
+                (other, _) => other,
+            };
+            let spot = Spot {
+                function,
+                file,
+                line,
+                module: Some(module.identity.name.to_string()),
+                offset: Some(probe),
+            };
+            (whose, spot)
+        };
+        lines.into_iter().map(spot).collect()
+    }
+}
+
+fn whose_module(path: &str, name: &str) -> Whose {
+    match path.starts_with('/') && !is_standard_module(name) && !begins(name, MACHINES) {
+        true => whose_file(path),
+        false => Whose::System,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_go_itself_are_told_from_the_programs() {
+        for own in [
+            "main.main.func1",
+            "example.org/app/v2.(*Pool).Run",
+            "gopkg.in/x.v1.F",
+        ] {
+            assert!(!is_of_go(own), "{own}");
+        }
+        for library in [
+            "runtime.gopark",
+            "net/http.(*conn).serve",
+            "vendor/golang.org/x/net.F",
+        ] {
+            assert!(is_of_go(library), "{library}");
+        }
+    }
+
+    #[test]
+    fn files_of_languages_and_packages_are_told_from_the_authors() {
+        for (path, whose) in [
+            ("/home/me/app/dead.c", Whose::Own),
+            ("src/main.rs", Whose::Own),
+            ("/rustc/4d91de/library/std/src/sync/mutex.rs", Whose::System),
+            ("/usr/include/c++/12/bits/std_mutex.h", Whose::System),
+            (
+                "/home/me/.pyenv/versions/3.11.7/lib/python3.11/queue.py",
+                Whose::System,
+            ),
+            (
+                "/venv/lib/python3.11/site-packages/_pytest/runner.py",
+                Whose::Package,
+            ),
+            ("<frozen importlib._bootstrap>", Whose::System),
+            ("<string>", Whose::Own),
+            (
+                "/home/me/.cargo/registry/src/x/tokio-1.0/src/park.rs",
+                Whose::Package,
+            ),
+        ] {
+            assert_eq!(whose_file(path), whose, "{path}");
+        }
+        assert_eq!(
+            whose_module("/home/me/v/bin/python3.11", "python3.11"),
+            Whose::System
+        );
+        assert_eq!(whose_module("/home/me/app", "app"), Whose::Own);
+        assert_eq!(whose_module("[vdso]", "[vdso]"), Whose::System);
+    }
+
+    #[test]
+    fn a_package_is_told_only_where_nothing_is_the_authors() {
+        let spot = |name: &str| Spot {
+            function: Some(name.into()),
+            ..Spot::default()
+        };
+        let (wait, park, own) = (spot("wait"), spot("park"), spot("own"));
+        let all = [
+            (Whose::System, &wait),
+            (Whose::Package, &park),
+            (Whose::Own, &own),
+        ];
+        assert_eq!(Spot::first_own(all), Some(&own));
+        assert_eq!(Spot::first_own(all[..2].iter().copied()), Some(&park));
+        assert_eq!(Spot::first_own(all[..1].iter().copied()), None);
+    }
+}

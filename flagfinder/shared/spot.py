@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""A place in a program, as its author knows it. The engine says which it is
+(``core/code/src/own.rs``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from flagfinder.shared.short_names import short_function
+
+
+class SpotFields(TypedDict):
+    """A place in code of the program's author. ``file`` is the path of the source; ``offset`` that
+    in ``module``, null where an interpreter runs the code.
+    """
+
+    function: str | None
+    file: str | None
+    line: int | None
+    module: str | None
+    offset: str | None
+
+
+@dataclass(frozen=True)
+class Spot:
+    """``file`` is the path of the source; ``offset`` that in ``module``, None where an interpreter
+    runs the code.
+    """
+
+    function: str | None
+    file: str | None
+    line: int | None
+    module: str | None
+    offset: int | None
+
+    @classmethod
+    def from_raw(cls, raw: SpotFields) -> Spot:
+        """Reads a SPOT object of the engine's JSON."""
+        offset = raw["offset"]
+        return cls(
+            raw["function"],
+            raw["file"],
+            raw["line"],
+            raw["module"],
+            None if offset is None else int(offset, 16),
+        )
+
+    def __str__(self) -> str:
+        """`one() dead.c:5`; without lines `one() in dead`; without names `dead+0x1216`."""
+        function = None if self.function is None else short_function(self.function)
+        if self.file is not None:
+            line = "" if self.line is None else f":{self.line}"
+            place = f"{self.file.rpartition('/')[2]}{line}"
+            return place if function is None else f"{function} {place}"
+        if function is not None:
+            return function if self.module is None else f"{function} in {self.module}"
+        return f"{self.module}+{self.offset:#x}" if self.offset is not None else str(self.module)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""Where each thread of a chain waits in its author's code, and all that threads have open."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import compiled, flagfinder, started, wait_until
+from planted import why
+
+LOCKS = """\
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <unistd.h>
+static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
+static sem_t work;
+static pthread_barrier_t both;
+static __attribute__((noinline)) void take(pthread_mutex_t *first, pthread_mutex_t *second) {
+    pthread_mutex_lock(first);
+    pthread_barrier_wait(&both);
+    pthread_mutex_lock(second); /* line 11 */
+    pthread_mutex_unlock(second);
+}
+static void *one(void *x) { take(&a, &b); return x; }
+static void *two(void *x) { take(&b, &a); return x; }
+static void *idle(void *x) { sem_wait(&work); return x; }
+int main(void) {
+    pthread_t threads[7];
+    pthread_barrier_init(&both, 0, 2);
+    pthread_create(&threads[0], 0, one, 0);
+    pthread_create(&threads[1], 0, two, 0);
+    for (int i = 2; i < 7; i++) pthread_create(&threads[i], 0, idle, 0);
+    puts("ready");
+    fflush(stdout);
+    pthread_join(threads[0], 0); /* line 25 */
+}
+"""
+
+PYTHON = """\
+import threading, time
+ONE, OTHER = threading.Lock(), threading.Lock()
+def forth():
+    with ONE:
+        time.sleep(0.2)
+        with OTHER: pass
+def back():
+    with OTHER:
+        time.sleep(0.2)
+        with ONE: pass
+threads = [threading.Thread(target=work) for work in (forth, back)]
+for thread in threads: thread.start()
+print("ready", flush=True)
+for thread in threads: thread.join()
+"""
+
+
+def build(folder: Path, *options: str) -> Path:
+    source = folder / "locks.c"
+    source.write_text(LOCKS)
+    return compiled(folder / "locks", source, "-pthread", *options)
+
+
+def told(report: dict[str, Any]) -> list[tuple[str | None, str | None, int | None]]:
+    at = [link["at"] for link in report["links"]]
+    return [(one["function"], one["file"] and Path(one["file"]).name, one["line"]) for one in at]
+
+
+@pytest.mark.parametrize("optimised", ["-O0", "-O2"])
+def test_each_link_names_the_line_of_the_program(tmp_path: Path, optimised: str) -> None:
+    program = build(tmp_path, "-g", optimised)
+    with started([program]) as process:
+        time.sleep(0.5)
+        report = why(process.pid)
+        text = flagfinder("why", process.pid).stdout
+    assert report["root"]["kind"] == "deadlock", report["story"]
+    assert told(report) == [
+        ("main", "locks.c", 25),
+        ("take", "locks.c", 11),
+        ("take", "locks.c", 11),
+    ]
+    assert "at take() locks.c:11 waits for mutex" in text
+    assert " of process " not in text
+
+
+def test_without_lines_the_function_is_named(tmp_path: Path) -> None:
+    with started([build(tmp_path, "-g0", "-O1")]) as process:
+        time.sleep(0.5)
+        report = why(process.pid)
+    assert told(report) == [("main", None, None), ("take", None, None), ("take", None, None)]
+
+
+def test_a_thread_in_the_systems_code_alone_is_nowhere() -> None:
+    with started(["sleep", "1000"]) as process:
+        time.sleep(0.3)
+        report = why(process.pid)
+    assert [link["at"] for link in report["links"]] == [None]
+    assert report["root"]["at"] is None
+
+
+def test_python_s_own_lines_are_named_and_its_library_s_are_not(tmp_path: Path) -> None:
+    script, out = tmp_path / "work.py", tmp_path / "stdout"
+    script.write_text(PYTHON)
+    with out.open("wb") as stdout, started([sys.executable, script], stdout=stdout) as process:
+        wait_until(process, lambda: out.read_text() == "ready\n")
+        time.sleep(0.5)
+        report = why(process.pid, "--stacks")
+    assert told(report) == [
+        ("<module>", "work.py", 14),
+        ("forth", "work.py", 6),
+        ("back", "work.py", 10),
+    ]
+    assert "at forth() work.py:6 waits for `with OTHER`, owed" in report["story"][2]
+    names = [[call["function"] for call in stack["frames"]] for stack in report["stacks"]]
+    waits = next(calls for calls in names if "forth" in calls)
+    place = waits.index("forth")
+    assert waits[place + 1] == "Thread.run", waits
+    assert "_PyEval_EvalFrameDefault" not in waits, "Python's calls stand there"
+    assert place > 0, "the machine's calls within stand in front"
+    own = [
+        call["function"] for stack in report["stacks"] for call in stack["frames"] if call["own"]
+    ]
+    assert set(own) == {"forth", "back", "<module>"}
+
+
+def test_threads_that_wait_alike_are_shown_once(tmp_path: Path) -> None:
+    with started([build(tmp_path, "-g", "-O1")]) as process:
+        time.sleep(0.5)
+        text = flagfinder("why", process.pid, "--stacks").stdout
+    assert text.count("5 threads: ") == 1, text
+    assert text.count("  idle() locks.c:16\n") == 1, text
+    assert text.count("  take() locks.c:11\n") == 2, "their callers differ"
