@@ -127,7 +127,7 @@ def test_the_executable_may_lie_elsewhere_and_a_wrong_one_is_refused(
         ([], 2, "0 words"),
         (["--core", "core", "4711"], 2, "1 word and --core"),
         (["--sysroot", "/", "4711"], 2, "goes with --core only"),
-        (["--children", "--core", "core"], 2, "goes with a PID only"),
+        (["--children", "--core", "core"], 2, "is about a live process"),
         (["--core", "/bin/true"], 65, "another kind of ELF file"),
         (["--core", "/dev/zero"], 65, "no regular file"),
     ],

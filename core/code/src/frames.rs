@@ -23,11 +23,9 @@ pub struct Frame {
     pub registers: Registers,
 }
 
-/// What is around a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outer {
-    /// A call, by the rules of the code.
-    Call(Frame),
+/// Why no call is told around another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoCaller {
     /// Nobody called it: the stack begins there.
     Nobody,
     /// Its rules are missing, or need a register that is not known.
@@ -55,7 +53,7 @@ impl Names {
                 1 => inner.pc,
                 _ => inner.pc.wrapping_sub(1),
             };
-            let Outer::Call(outer) = self.outer(probe, &inner.registers, None, memory) else {
+            let Ok(outer) = self.outer(probe, &inner.registers, None, memory) else {
                 break;
             };
             frames.push(outer);
@@ -63,28 +61,26 @@ impl Names {
         frames
     }
 
-    /// The call around the one whose code stands at `pc`. `top`: where its frame ends, if that is
-    /// known otherwise than by its registers.
+    /// The call around the one whose code stands at `pc`, by that code's rules. `top`: where its
+    /// frame ends, if that is known otherwise than by its registers.
+    ///
+    /// # Errors
+    /// There is none, or the rules do not tell.
     pub fn outer(
         &self,
         pc: u64,
         registers: &Registers,
         top: Option<u64>,
         memory: &dyn AddressSpace,
-    ) -> Outer {
-        let Some(rules) = self.rules_at(pc) else {
-            return Outer::Unknown;
-        };
-        let Some(return_address) = rules.return_address else {
-            return Outer::Nobody;
-        };
+    ) -> Result<Frame, NoCaller> {
+        let rules = self.rules_at(pc).ok_or(NoCaller::Unknown)?;
+        let return_address = rules.return_address.ok_or(NoCaller::Nobody)?;
         let (base, add) = rules.frame;
         let by_register = || Some(registers[usize::from(base)]?.wrapping_add_signed(add));
         // Stacks grow down: each caller's frame lies above.
         let is_above = |top: &u64| registers[usize::from(RSP)].is_none_or(|sp| *top > sp);
-        let Some(top) = top.or_else(by_register).filter(is_above) else {
-            return Outer::Unknown;
-        };
+        let top = top.or_else(by_register).filter(is_above);
+        let top = top.ok_or(NoCaller::Unknown)?;
         let at = |offset: i64| memory.word(top.wrapping_add_signed(offset));
         let mut outer = [None; 16];
         for number in KEPT_BY_CALLS {
@@ -96,10 +92,9 @@ impl Names {
         }
         outer[usize::from(RSP)] = Some(top);
         let registers = outer;
-        match at(return_address).filter(|pc| *pc != 0) {
-            Some(pc) => Outer::Call(Frame { pc, registers }),
-            None => Outer::Unknown,
-        }
+        let pc = at(return_address).filter(|pc| *pc != 0);
+        let pc = pc.ok_or(NoCaller::Unknown)?;
+        Ok(Frame { pc, registers })
     }
 
     fn rules_at(&self, pc: u64) -> Option<Rules> {

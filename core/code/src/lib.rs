@@ -57,7 +57,7 @@ pub use block::{CodeBlock, Ending, Succession};
 pub use callers::outer_callers;
 pub use codemap::{CodeMap, FlowBreak};
 pub use dominators::Postdominators;
-pub use frames::{Frame, Outer, Registers};
+pub use frames::{Frame, NoCaller, Registers};
 pub use graph::Graph;
 pub use heap::{Allocation, AllocationLog, Moment};
 pub use input::{ModuleInput, NamesInput, StackFrame, ThreadInput, TlsBlock};

@@ -9,7 +9,7 @@
 //! function keeps its caller's frame pointer, the word below must lead up the stack. Blind spot: a
 //! stale word of an indirect call, from which on nothing is sure.
 
-use flagfinder_code::{AddressSpace, Code, Names, Outer, Registers, Spot, Whose};
+use flagfinder_code::{AddressSpace, Code, Frame, Names, NoCaller, Registers, Spot, Whose};
 
 use flagfinder_waits::proc::Call;
 
@@ -51,8 +51,8 @@ impl Stack {
         };
         while stack.addresses.len() < MOST_FRAMES {
             let outer = match names.outer(probe, &registers, None, memory) {
-                Outer::Nobody => break,
-                Outer::Call(frame) if is_executable(names, frame.pc) => frame,
+                Err(NoCaller::Nobody) => break,
+                Ok(frame) if is_executable(names, frame.pc) => frame,
                 _ => {
                     let from = registers[RSP].unwrap_or(sp);
                     let inner = stack.addresses.last().copied().unwrap_or(pc);
@@ -60,15 +60,13 @@ impl Stack {
                         break;
                     };
                     is_sure &= how == Found::ByCall;
-                    match names.outer(probe, &registers, Some(top), memory) {
-                        Outer::Call(frame) => frame,
-                        _ => {
-                            let mut registers = [None; 16];
-                            registers[RSP] = Some(top);
-                            let pc = memory.word(top - 8).unwrap_or_default();
-                            flagfinder_code::Frame { pc, registers }
-                        }
-                    }
+                    let by_rules = names.outer(probe, &registers, Some(top), memory);
+                    by_rules.unwrap_or_else(|_| {
+                        let mut registers = [None; 16];
+                        registers[RSP] = Some(top);
+                        let pc = memory.word(top - 8).unwrap_or_default();
+                        Frame { pc, registers }
+                    })
                 }
             };
             stack.addresses.push(outer.pc);

@@ -178,7 +178,7 @@ impl Helpers<'_> {
             let title = format!("ff-why: asks process {pid}");
             let started = Helper::start(&title, || {
                 let found = match why(pid, &options, &|_| {}) {
-                    Ok(report) => Handed::Report(report),
+                    Ok(report) => Handed::Report(Box::new(report)),
                     Err(error) => Handed::Failed(
                         error.exit_code,
                         [error.what, error.found, error.fix, error.still_works],
@@ -199,7 +199,7 @@ impl Helpers<'_> {
 fn answer(helper: Helper) -> Result<WhyReport, Failure> {
     let bytes = helper.result(Duration::from_secs(2))?;
     match serde_json::from_slice(&bytes) {
-        Ok(Handed::Report(report)) => Ok(report),
+        Ok(Handed::Report(report)) => Ok(*report),
         Ok(Handed::Failed(code, [what, found, fix, still_works])) => {
             Err(Failure::new(code, what, found, fix, still_works))
         }
@@ -216,7 +216,7 @@ fn answer(helper: Helper) -> Result<WhyReport, Failure> {
 /// What a helper hands to the command: a report, or an exit code and the four parts of an error.
 #[derive(Serialize, Deserialize)]
 enum Handed {
-    Report(WhyReport),
+    Report(Box<WhyReport>),
     Failed(i32, [String; 4]),
 }
 

@@ -180,9 +180,9 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
     let mut named = obstacle.clone().named_by(asked);
     // A lock of the machine's code has a name of its own.
     if own.kind == Kind::Lock && asked.owed.is_empty() {
-        let with_own = |name: &String| format!("{}, in {name}", own.name);
-        named.waits_for.name = with_own(&asked.name);
-        named.waits_for.statement = asked.statement.as_ref().map(with_own);
+        let alone = asked.statement.as_ref();
+        named.waits_for.name = format!("{}, in {}", own.name, asked.name);
+        named.waits_for.statement = alone.map(|name| format!("{}, in {name}", own.name));
     }
     *obstacle = named;
     State::Waits(obstacles)

@@ -4,7 +4,6 @@
 use flagfinder_code::{Code, Spot};
 use serde::{Deserialize, Serialize};
 
-use super::stacks::ThreadStack;
 use crate::deadline::Deadline;
 use crate::report::Source;
 
@@ -121,6 +120,27 @@ impl Chain {
         let waiter = self.links.first().map(|link| link.waiter.tid);
         waiter.or(self.root.tid)
     }
+}
+
+/// An open call, or a function that was inlined into it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCall {
+    #[serde(flatten)]
+    pub spot: Spot,
+    /// It is code of the program's author.
+    pub own: bool,
+    /// False: it may be an old one.
+    pub sure: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadStack {
+    pub tid: u32,
+    pub name: String,
+    /// The system call that it is in; null: it runs.
+    pub call: Option<String>,
+    /// Innermost first.
+    pub frames: Vec<OpenCall>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

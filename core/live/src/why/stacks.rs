@@ -7,37 +7,16 @@
 
 use flagfinder_code::{Spot, Whose};
 use flagfinder_linux::syscalls;
-use serde::{Deserialize, Serialize};
 
 use super::asked::InSource;
 use super::process::{Process, Processes};
+use super::report::{OpenCall, ThreadStack};
 use crate::stack::Stack;
 
 /// What executes Python's functions.
 const EVALUATES: &str = "_PyEval_EvalFrameDefault";
 /// What calls that, to the beginning of the thread.
 const INTERPRETS: [&str; 4] = ["Py", "_Py", "py", "run_mod"];
-
-/// An open call, or a function that was inlined into it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenCall {
-    #[serde(flatten)]
-    pub spot: Spot,
-    /// It is code of the program's author.
-    pub own: bool,
-    /// False: it may be an old one.
-    pub sure: bool,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ThreadStack {
-    pub tid: u32,
-    pub name: String,
-    /// The system call that it is in; null: it runs.
-    pub call: Option<String>,
-    /// Innermost first.
-    pub frames: Vec<OpenCall>,
-}
 
 /// Of each living thread. `in_loop`: the loop that a thread is in, if it is known.
 pub fn stacks(
