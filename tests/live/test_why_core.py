@@ -25,7 +25,7 @@ SCENARIOS = {
     "lost_wakeup_beside_a_heartbeat": ("unknown", 2),
     "any_of_two": ("unknown", 1),
     "starved_pool": ("unknown", 3),
-    "polled_flag": ("unknown", 3),
+    "polled_flag": ("unknown", 2),
     "read_table": ("timer", 2),
     "owner_ended": ("ended", 1),
     "unarmed_timer": ("unknown", 1),
@@ -33,7 +33,7 @@ SCENARIOS = {
     "file_locks": ("unknown", 1),
     "child_reads_fifo": ("unknown", 1),
     "shared_lock": ("unknown", 1),
-    "asks_pipe": ("unknown", 0),
+    "asks_pipe": ("unknown", 1),
     "condition_of_a_reader": ("unknown", 2),
     "semaphore_of_a_poller": ("unknown", 2),
 }
