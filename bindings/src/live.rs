@@ -286,8 +286,8 @@ fn of_core(
     }
 }
 
-/// JSON of a `SpinReport` of a core file. `threads` empty: all of them. `of_program`: those of which
-/// the program's own code tells what they wait for. `time` and `hear` as in `spin`.
+/// JSON of a `SpinReport` of a core file. `threads` empty: all of them. `of_program`: those of
+/// which the program's own code tells what they wait for. `time` and `hear` as in `spin`.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,

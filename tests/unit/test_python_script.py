@@ -44,7 +44,7 @@ def test_the_source_of_a_process(text: str, is_read: bool) -> None:
     ) as process:
         # The kernel lets a starter go on before it has set what this file tells.
         wait_until(process, lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes() != b"")
-        tree = python_sources.Sources(process.pid).tree("<string>")
+        tree = python_sources.Sources.of_process(process.pid).tree("<string>")
     assert (tree is not None) == is_read
 
 
@@ -52,7 +52,7 @@ class _Given(python_sources.Sources):
     """One source, whichever is asked for."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(0)
+        super().__init__(lambda _: (text.encode(), 0.0), lambda: b"", 0.0)
         self._text = text
 
     def _parse(self, file: str) -> ast.Module | str:

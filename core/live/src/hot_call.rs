@@ -2,7 +2,8 @@
 //! A call that a thread makes again and again: what it is about, and how often it is made.
 //!
 //! In: a thread's report whose first flag is a system call. Out: the flag's `descriptors` and
-//! `calls_per_second`, of a living process. Blind spots: the rate of other calls than reads and writes of files.
+//! `calls_per_second`, of a living process. Blind spots: the rate of other calls than reads and
+//! writes of files.
 
 use std::time::{Duration, Instant};
 

@@ -24,8 +24,8 @@ use rustc_hash::FxHashMap;
 
 use crate::core_notes::{maps, program, CoreThread, MappedFile, Notes};
 use crate::descriptors::Descriptors;
+use crate::last_call::LastCall;
 use crate::live::begin_anew;
-use crate::recalled::LastCall;
 use crate::source::{Region, Source, PAGE};
 use crate::unpacked::{unpacked, unreadable};
 

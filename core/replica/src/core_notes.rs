@@ -14,7 +14,7 @@ use crate::core_layout::{
     PROGRAM_NAME, PROGRAM_PARENT, PROGRAM_USER, REGISTERS, STATUS_ID, STATUS_REGISTERS,
     STATUS_SIGNAL,
 };
-use crate::recalled::Recalled;
+use crate::last_call::Recalled;
 use crate::source::{Identity, Region, ThreadState};
 
 /// Auxiliary vector: where the vDSO lies, and the path of the program.

@@ -13,7 +13,7 @@ use flagfinder_step::{unable_by, Pause};
 
 use crate::child::extended;
 use crate::descriptors::Descriptors;
-use crate::recalled::Recalled;
+use crate::last_call::Recalled;
 use crate::source::{Identity, Page, Region, Source, ThreadState, PAGE};
 
 /// Pages of the stack that are read while the thread stands still: the frames that it returns to

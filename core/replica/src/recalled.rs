@@ -8,118 +8,16 @@
 //! one is made. Blind spot: what is told now may not be told again.
 
 use std::io::Result;
-use std::sync::Arc;
 
-use flagfinder_code::AddressSpace;
 use flagfinder_linux::syscalls;
-use rustc_hash::FxHashMap;
 
 use crate::answer::{error, Answer};
+use crate::last_call::{halves, LastCall};
 use crate::replica::Replica;
 use crate::source::PAGE;
-use crate::supposition::Supposition;
 
-/// What is known of the calls of a thread that is no more.
-#[derive(Clone, Debug, Default)]
-pub struct Recalled {
-    pub(crate) last: Option<Arc<LastCall>>,
-    /// How calls are answered of which nothing is known.
-    pub suppose: Option<Supposition>,
-}
-
-/// A call that a thread was in.
-#[derive(Debug)]
-pub(crate) struct LastCall {
-    number: u32,
-    arguments: [u64; 6],
-    /// `None`: it waits in it.
-    result: Option<i64>,
-    /// Memory that the kernel filled.
-    filled: Vec<(u64, Vec<u8>)>,
-    /// Events that were found, by descriptor.
-    ready: FxHashMap<i32, i16>,
-}
-
-/// Entries of an array that are looked at.
-const MOST: u64 = 1024;
 /// `struct epoll_event` on x86-64.
 const EVENT: usize = 12;
-
-impl LastCall {
-    pub fn of(
-        memory: &dyn AddressSpace,
-        number: u32,
-        arguments: [u64; 6],
-        result: Option<i64>,
-    ) -> LastCall {
-        let outputs = result.map(|result| syscalls::outputs(number, &arguments, result));
-        let filled = outputs.into_iter().flatten().map(|(address, bytes)| {
-            let mut content = vec![0; bytes as usize];
-            let read = memory.read(address, &mut content);
-            content.truncate(read);
-            (address, content)
-        });
-        LastCall {
-            number,
-            arguments,
-            result,
-            filled: filled.collect(),
-            ready: ready(memory, number, &arguments, result),
-        }
-    }
-
-    /// Is it the same call? Data may go to another place.
-    fn is(&self, number: u32, a: &[u64; 6]) -> bool {
-        let mine = &self.arguments;
-        let moves = syscalls::consumes(number);
-        self.number == number && mine[0] == a[0] && (moves || mine[1] == a[1])
-    }
-}
-
-/// What the answer says of descriptors.
-fn ready(
-    memory: &dyn AddressSpace,
-    number: u32,
-    a: &[u64; 6],
-    result: Option<i64>,
-) -> FxHashMap<i32, i16> {
-    let mut ready = FxHashMap::default();
-    match i64::from(number) {
-        libc::SYS_poll | libc::SYS_ppoll => {
-            for at in 0..a[1].min(MOST) {
-                let mut entry = [0; 8];
-                if memory.read(a[0].wrapping_add(at * 8), &mut entry) == entry.len() {
-                    let [fd, _] = halves(&entry);
-                    let found = i16::from_le_bytes([entry[6], entry[7]]);
-                    ready.insert(fd, result.map_or(0, |_| found));
-                }
-            }
-        }
-        libc::SYS_select | libc::SYS_pselect6 => {
-            const EVENTS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
-            for (set, events) in a[1..4].iter().zip(EVENTS).filter(|(set, _)| **set != 0) {
-                let mut bits = vec![0; a[0].min(MOST).div_ceil(64) as usize * 8];
-                let read = memory.read(*set, &mut bits);
-                for fd in (0..read * 8).filter(|fd| bits[fd / 8] >> (fd % 8) & 1 == 1) {
-                    *ready.entry(fd as i32).or_default() |= result.map_or(0, |_| events);
-                }
-            }
-        }
-        _ if syscalls::consumes(number) && !syscalls::gives(number) => match result {
-            // The end stays where it is.
-            Some(0) => drop(ready.insert(a[0] as i32, libc::POLLIN)),
-            None => drop(ready.insert(a[0] as i32, 0)),
-            _ => {}
-        },
-        _ => {}
-    }
-    ready
-}
-
-fn halves(entry: &[u8; 8]) -> [i32; 2] {
-    let [a, b, c, d, e, f, g, h] = *entry;
-    [[a, b, c, d], [e, f, g, h]].map(i32::from_le_bytes)
-}
 
 impl Replica<'_> {
     /// What is known of a descriptor without asking. `entry`: where a poll wants to know it.
@@ -219,11 +117,17 @@ fn is_event(event: &[u8; EVENT]) -> bool {
 mod tests {
     use std::time::Duration;
 
+    use std::sync::Arc;
+
+    use flagfinder_code::AddressSpace;
+
     use super::*;
     use crate::answer::Halt;
     use crate::descriptors::Descriptors;
+    use crate::last_call::Recalled;
     use crate::pages::Pages;
     use crate::source::{Identity, Region, Source, ThreadState, PAGE};
+    use crate::supposition::Supposition;
     use crate::window::go_round;
 
     const CODE: u64 = 0x40_0000;

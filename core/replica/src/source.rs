@@ -2,7 +2,7 @@
 //! Where a copy's registers and memory come from.
 
 use crate::descriptors::Descriptors;
-use crate::recalled::Recalled;
+use crate::last_call::Recalled;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;

@@ -12,8 +12,6 @@ use iced_x86::{Instruction, Mnemonic};
 use crate::error::Result;
 use crate::ptrace::Tracee;
 
-/// The flag by which a program steps itself. The kernel shows no tracer the one that it set itself.
-pub(crate) const TRAP_FLAG: u64 = 1 << 8;
 /// Flags that a tracer may set: CF, PF, AF, ZF, SF, TF, DF, OF, AC.
 const SETTABLE: u64 = 0x4_0dd5;
 /// Flags that the program can set and a tracer can't: NT, ID.

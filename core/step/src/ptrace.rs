@@ -17,7 +17,7 @@ use flagfinder_waits::proc::Call;
 
 use crate::error::{self, unable_by, Result};
 use crate::let_go::Held;
-use crate::popped::TRAP_FLAG;
+use crate::registers::TRAP_FLAG;
 use crate::{helper, restart, stoppable};
 
 /// The kernel's number for stops that are no signal: an interrupt, or a stopped process.

@@ -3,6 +3,9 @@
 
 use flagfinder_machine::value::{Machine, Value, DF, STATUS};
 
+/// The flag by which a program steps itself. The kernel shows no tracer the one that it set itself.
+pub(crate) const TRAP_FLAG: u64 = 1 << 8;
+
 /// rax rcx rdx rbx rsp rbp rsi rdi r8..r15.
 pub fn general(r: &libc::user_regs_struct) -> [u64; 16] {
     [

@@ -12,8 +12,8 @@ use crate::builder::{ReadMemory, WindowBuilder};
 use crate::error::Result;
 use crate::pause::Pause;
 use crate::pin::Pin;
-use crate::popped::TRAP_FLAG;
 use crate::ptrace::{Stop, Tracee};
+use crate::registers::TRAP_FLAG;
 use crate::{helper, popped, queue};
 
 /// When to stop stepping.
