@@ -69,7 +69,7 @@ def test_files_that_doctor_looks_at_are_regular(special: Path) -> None:
 
 
 def test_python_sources_are_regular_files(special: Path) -> None:
-    why = python_sources.Sources.of_process(os.getpid()).loops(os.fspath(special), "wait", frozenset({1}))
+    why = own_sources().loops(os.fspath(special), "wait", frozenset({1}))
     assert why == f"the source {special} can't be read"
 
 
@@ -77,14 +77,14 @@ def test_a_large_source_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "large.py"
     source.write_bytes(b"#" * (python_sources._LARGEST_SOURCE + 1))
     os.utime(source, (0, 0))
-    why = python_sources.Sources.of_process(os.getpid()).loops(os.fspath(source), "wait", frozenset({1}))
+    why = own_sources().loops(os.fspath(source), "wait", frozenset({1}))
     assert why == f"{source} is too large to be read"
 
 
 def test_what_the_kernel_makes_up_is_no_regular_file() -> None:
     with pytest.raises(OSError, match="no regular file"):
         open_regular("/proc/self/status")
-    why = python_sources.Sources.of_process(os.getpid()).loops("/proc/self/status", "f", frozenset({1}))
+    why = own_sources().loops("/proc/self/status", "f", frozenset({1}))
     assert why == "the source /proc/self/status can't be read"
 
 
@@ -93,8 +93,12 @@ def test_a_source_of_very_many_words_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "many.py"
     source.write_bytes(b"a\n" * (python_sources._LARGEST_SOURCE // 2))
     os.utime(source, (0, 0))
-    why = python_sources.Sources.of_process(os.getpid()).loops(os.fspath(source), "wait", frozenset({1}))
+    why = own_sources().loops(os.fspath(source), "wait", frozenset({1}))
     assert why == f"{source} is too large to be read"
+
+
+def own_sources() -> python_sources.Sources:
+    return python_sources.Sources.of_process(os.getpid())
 
 
 @pytest.mark.parametrize("module", ["typing", "argparse", "turtle", "_pydecimal"])
@@ -102,5 +106,5 @@ def test_large_sources_of_real_programs_are_read(module: str) -> None:
     found = importlib.util.find_spec(module)
     assert found is not None and found.origin is not None
     content = Path(found.origin).read_bytes()
-    tree = python_sources.Sources.of_process(os.getpid())._parse_content(found.origin, content)
+    tree = own_sources()._parse_content(found.origin, content)
     assert isinstance(tree, ast.Module)

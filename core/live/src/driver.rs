@@ -103,7 +103,8 @@ impl Driver<'_> {
     }
 
     /// Tries out, and puts in order. `all`: the threads of the process. `of_program`: those of
-    /// which the program's own code tells. `time`: for copies of other threads, for the first thread.
+    /// which the program's own code tells. `time`: for copies of other threads, for the first
+    /// thread.
     pub fn settle(
         &mut self,
         target: &dyn Target,
