@@ -4,9 +4,9 @@
 //!
 //! In: a process id, or a core file. Out: a [`WhyReport`]. Threads of the process that poll are
 //! looked at as `spin` does it; those of others are read from /proc, and looked at only where the
-//! chain comes to one that polls. Blind spots: of a process of several threads it is not known
-//! which one serves a connection, unless it is in a call on it; words without an owner (condition
-//! variables, semaphores) are owed by whoever is left.
+//! chain comes to one that polls. Who ends a wait that no lock's word tells of is asked of copies
+//! (`effects.rs`). Blind spots: of words and channels that no copy comes to use, any thread that
+//! is left may be the one that owes.
 
 mod asked;
 mod causes;
