@@ -11,8 +11,8 @@ int main(int argc, char **argv)
 {
     int rounds = argc > 2 ? atoi(argv[2]) : 40;
     static volatile double sums[64];
-    printf("flag %p\n", static_cast<void *>(&done));
-    fflush(stdout);
+    LAB_ROLE("waiter");
+    LAB_WORD("done", &done, 4);
     tbb::task_arena arena(4, 1);
     for (int round = 0; round <= rounds; round++) {
         bool hang = round == rounds && strcmp(argv[1], "spin") == 0;
@@ -25,8 +25,7 @@ int main(int argc, char **argv)
                     sum += 1.0 / at;
                 sums[task * 8] = sum;
                 if (hang && task == 1) {
-                    printf("frozen %d\n", (int)syscall(SYS_gettid));
-                    fflush(stdout);
+                    LAB_READY();
                     stay(0);
                 }
                 done.fetch_add(1, std::memory_order_release);

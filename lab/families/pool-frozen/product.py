@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The pool in numpy, which brings an OpenBLAS of its own: numpy normal|spin ROUNDS."""
+"""The pool in numpy, which brings an OpenBLAS of its own: normal|spin ROUNDS FREEZE.SO."""
 
 import ctypes
 import sys
@@ -15,7 +15,7 @@ SIDE = 300
 def main() -> None:
     """Rounds of work; then one worker is frozen, and there is a last round."""
     hangs, rounds = sys.argv[1] == "spin", int(sys.argv[2]) // 5
-    freezer = ctypes.CDLL(str(Path(__file__).with_name("freeze.so")))
+    freezer = ctypes.CDLL(sys.argv[3])
     libraries = Path(np.__file__).parent.with_name("numpy.libs")
     openblas = ctypes.CDLL(str(next(libraries.glob("libscipy_openblas64_*"))))
     openblas.scipy_openblas_set_num_threads64_(4)  # more than there are processors, too

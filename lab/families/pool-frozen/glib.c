@@ -15,8 +15,7 @@ static void serve(gpointer data, gpointer unused)
     for (int at = 1; at < 20000 + 1000 * (task->rounds % 5); at++)
         sum += 1.0 / at;
     if (task->hang) {
-        printf("frozen %d\n", (int)syscall(SYS_gettid));
-        fflush(stdout);
+        LAB_READY();
         stay(0);
     }
     g_atomic_int_set(&task->state, sum > 0 ? 2 : 3);
@@ -27,8 +26,8 @@ int main(int argc, char **argv)
     int rounds = argc > 2 ? atoi(argv[2]) : 40;
     GThreadPool *pool = g_thread_pool_new(serve, NULL, 3, TRUE, NULL);
     static struct task tasks[3];
-    printf("flag %p\n", (void *)&tasks[1].state);
-    fflush(stdout);
+    LAB_ROLE("waiter");
+    LAB_WORD("state", &tasks[1].state, 4);
     for (int round = 0; round <= rounds; round++) {
         int hang = round == rounds && strcmp(argv[1], "spin") == 0;
         usleep(10000);
