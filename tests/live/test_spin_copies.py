@@ -63,7 +63,18 @@ def test_a_copy_is_believed_where_it_does_what_its_thread_does(
 
 @pytest.mark.live
 @pytest.mark.parametrize("process", ["computes"], indirect=True)
-def test_rounds_that_compute_for_long_are_followed_to_their_end(
+def test_work_that_asks_whether_it_is_to_stop_is_no_wait(
+    process: subprocess.Popen[bytes],
+) -> None:
+    ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
+    [thread] = json.loads(ran.stdout)["threads"]
+    assert (thread["verdict"], thread["flags"]) == ("no-flag", []), thread["reason"]
+    assert "the loop computes" in thread["reason"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("process", ["looks"], indirect=True)
+def test_rounds_that_look_through_much_are_followed_to_their_end(
     process: subprocess.Popen[bytes],
 ) -> None:
     thread = first_thread(process)
@@ -72,7 +83,8 @@ def test_rounds_that_compute_for_long_are_followed_to_their_end(
     assert flag["proof"]["outcome"] == "leaves", thread["explain"]
     for value, code, outcome in (("1", 0, "leaves"), ("0", 1, "returns")):
         word = ("--address", flag["address"]["spin"], "--size", "4", "--value", value)
-        ran = flagfinder("poke", "--json", str(process.pid), "--dry-run", *word, timeout=90)
+        of = (str(process.pid), "--thread", str(process.pid), "--dry-run")
+        ran = flagfinder("poke", "--json", *of, *word, timeout=90)
         assert ran.returncode == code, ran.stderr
         assert json.loads(ran.stdout)["proof"]["outcome"] == outcome
 

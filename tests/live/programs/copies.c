@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 volatile int never;
 static volatile unsigned long others;
@@ -35,7 +36,27 @@ static void wait_beside_another(void)
         sched_yield();
 }
 
-/* Each round computes for some 100,000 instructions. */
+static void *rest(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* Each round looks through a table, for some 100,000 instructions. Another thread might write. */
+static void wait_and_look(void)
+{
+    static volatile unsigned table[256];
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, rest, NULL) != 0)
+        exit(1);
+    while (!never)
+        for (unsigned step = 0; step < 20000; step++)
+            if (table[step % 256] != 0)
+                exit(1);
+}
+
+/* Each round computes for as long: it is work, which asks whether it is to stop. */
 static void wait_and_compute(void)
 {
     static unsigned table[256];
@@ -78,6 +99,8 @@ int main(int count, char **arguments)
         wait_alone();
     if (strcmp(way, "moved") == 0)
         wait_beside_another();
+    if (strcmp(way, "looks") == 0)
+        wait_and_look();
     if (strcmp(way, "computes") == 0)
         wait_and_compute();
     if (strcmp(way, "asks") == 0)
