@@ -42,7 +42,7 @@ def test_each_of_thousands_of_threads_may_be_kept_by_all_others(
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         ran = look(tmp_path, "why", process.pid)
-        assert f"process {process.pid}" in ran.stdout
+        assert str(process.pid) in ran.stdout
         look(tmp_path, "spin", process.pid)
 
 
@@ -161,7 +161,8 @@ def test_a_core_of_more_threads_than_make_sense(tmp_path: Path) -> None:
     path = tmp_path / "core"
     path.write_bytes(core([Thread(7 + number) for number in range(count)], memory))
     ran = look(tmp_path, "core", path)
-    assert "2000 more threads were not looked at; --thread TID looks at one" in ran.stdout
+    told = "2000 more threads repeat something and were not looked at; --thread TID looks at one"
+    assert told in " ".join(ran.stdout.split())
 
 
 @pytest.fixture
