@@ -10,7 +10,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::Names;
+use flagfinder_code::{Maps, Names};
 use flagfinder_failure::Failure;
 use flagfinder_flags::{find_in_live_window, has_flag, FlagKind, Report, ThreadName, Verdict};
 use flagfinder_linux::futex;
@@ -39,6 +39,7 @@ use crate::spin::Progress;
 use crate::tried::halted;
 use crate::turns::{given, waits_again};
 use crate::wait::Describer;
+use crate::why::HOTSPOT;
 
 /// Time between two reports that are handed on while threads are looked at.
 const BETWEEN: Duration = Duration::from_millis(200);
@@ -346,6 +347,13 @@ struct CoreTarget<'a> {
 }
 
 impl Target for CoreTarget<'_> {
+    /// One moment does not show whether the own threads of Java's machine, and its collector's, get
+    /// on: what they test then looks like a wait.
+    fn tries_unsure(&self) -> bool {
+        let mut maps = self.names.input().maps.iter().flat_map(Maps::all);
+        !maps.any(|mapping| mapping.path.ends_with(HOTSPOT))
+    }
+
     fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration) {
         let state = |tid: u32| {
             let thread = self.core.thread(tid).map_err(|error| error.found)?;

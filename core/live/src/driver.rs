@@ -39,6 +39,11 @@ pub(crate) trait Target {
     /// Tries the thread's candidates in copies, and asks who of the others would write them, for at
     /// most `time`.
     fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration);
+
+    /// May words be tried that the code alone does not make flags?
+    fn tries_unsure(&self) -> bool {
+        true
+    }
 }
 
 /// The threads of one process on their way into the report.
@@ -116,8 +121,10 @@ impl Driver<'_> {
         let others = others(threads, all);
         // If some thread has a flag, the others are not asked more closely.
         let has_none = !threads.iter().any(ThreadReport::has_flag);
+        let is_unsure =
+            |thread: &ThreadReport| machine::is_open(thread) || has_none && nearly::is_open(thread);
         let is_open = |thread: &&mut ThreadReport| {
-            thread.has_flag() || machine::is_open(thread) || has_none && nearly::is_open(thread)
+            thread.has_flag() || target.tries_unsure() && is_unsure(thread)
         };
         let (begin, mut time) = (Instant::now(), time);
         for thread in threads.iter_mut().filter(is_open) {

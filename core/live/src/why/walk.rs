@@ -162,8 +162,11 @@ impl<'a> Walk<'a> {
                     obstacle.by_elimination = false;
                     debtors.extend(owing(&ahead, &debtor.reason));
                 }
-                // All that could do it were asked.
-                Some((pid, ahead)) if pid == waiting.0 && ahead.is_complete => {
+                // All that could do it were asked. A thread with which the chain begins may have
+                // been woken by others until now.
+                Some((pid, ahead))
+                    if pid == waiting.0 && waiting != self.first && ahead.is_complete =>
+                {
                     obstacle.by_elimination = false;
                     obstacle.known = Known::Proved;
                     obstacle.otherwise = by_nobody(pid, &debtor.on, reads);
