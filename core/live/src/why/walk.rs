@@ -168,7 +168,8 @@ impl<'a> Walk<'a> {
                     if pid == waiting.0 && waiting != self.first && ahead.is_complete =>
                 {
                     obstacle.by_elimination = false;
-                    obstacle.known = Known::Proved;
+                    // Data were made up: a thread may come to it once others are read.
+                    obstacle.known = Known::Assumed;
                     obstacle.otherwise = by_nobody(pid, &debtor.on, reads);
                 }
                 _ => debtors.push(debtor),
@@ -618,16 +619,16 @@ fn owing(ahead: &Ahead, holds: &str) -> Vec<Debtor> {
     owed.collect()
 }
 
-/// A process has both ends of a channel, and copies of all its other threads go on without using
+/// A process has both ends of a channel, and copies of all its other threads went on without using
 /// it.
 fn by_nobody(pid: u32, on: &[i32], reads: bool) -> End {
     let does = if reads { "read it" } else { "write to it" };
     let fd = on.first().copied().unwrap_or_default();
     let what = format!(
-        "only process {pid} itself can {does} (fd {fd}), and none of its other threads comes to \
-         that: copies of all of them went on without"
+        "only process {pid} itself can {does} (fd {fd}), and no copy of its other threads, which \
+         read made-up data, came to that"
     );
-    End::idle(RootKind::Input, what)
+    End::outside(RootKind::Input, what)
 }
 
 /// Is it a thread of this process that owes?
