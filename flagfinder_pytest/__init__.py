@@ -97,7 +97,10 @@ class _OverTime:
         """Starts the watchdog, before the first test: where xdist spreads tests, this process runs
         none.
         """
-        import subprocess  # noqa: PLC0415  # not without the option
+        # Not without the option.
+        import subprocess  # noqa: PLC0415
+
+        from flagfinder.shared.start import python  # noqa: PLC0415
 
         memory = os.memfd_create("flagfinder-clock")
         os.ftruncate(memory, watchdog.SIZE)
@@ -108,7 +111,7 @@ class _OverTime:
             number = int(_SIGNAL)
         words = [str(self._pid), str(memory), str(self._story), str(number), str(self._after)]
         started = subprocess.run(
-            [sys.executable, "-I", "-S", watchdog.__file__, *words],
+            [sys.executable, "-I", "-S", watchdog.__file__, *words, *python("-m")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

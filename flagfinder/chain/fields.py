@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from flagfinder.shared.fields import CheckFields
+from flagfinder.shared.typed import TypedDict
 
 
 class DoctorFields(TypedDict):

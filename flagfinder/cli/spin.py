@@ -113,7 +113,8 @@ def ask_and_show(
     terminal: Terminal,
 ) -> int:
     """Asks in a child, shows the report, and returns the exit code."""
-    report = SpinReport.from_raw(report_apart(question, options.timeout, told))
+    shown_by = None if options.json else "flagfinder.report.spin_report"
+    report = SpinReport.from_raw(report_apart(question, options.timeout, told, shown_by))
     if options.json:
         terminal.answer(report.raw)
     else:

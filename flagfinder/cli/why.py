@@ -202,7 +202,8 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
             _add_others(report, deadline)
         return report.raw
 
-    return WhyReport.from_raw(report_apart(question, options.timeout, told))
+    shown_by = None if options.json else "flagfinder.report.why_report"
+    return WhyReport.from_raw(report_apart(question, options.timeout, told, shown_by))
 
 
 def _patient(options: argparse.Namespace) -> Patient:

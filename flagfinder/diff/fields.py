@@ -5,7 +5,9 @@ Imported for its types only.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
+
+from flagfinder.shared.typed import TypedDict
 
 
 class PlaceFields(TypedDict):

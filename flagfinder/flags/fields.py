@@ -5,10 +5,11 @@ Addresses, offsets and values are hex strings. Imported for its types only.
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict, final
+from typing import Literal, final
 
 from flagfinder.interpreters.fields import PythonFields
 from flagfinder.shared.spot import SpotFields
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 Outcome = Literal["leaves", "returns", "faults", "unknown"]

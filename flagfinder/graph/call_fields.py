@@ -5,9 +5,8 @@ which ``diagnose`` found that they bring nothing. Times are in ns. Imported for 
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from flagfinder.flags.fields import AskedDescriptorFields
+from flagfinder.shared.typed import TypedDict
 
 
 class CallsFields(TypedDict):

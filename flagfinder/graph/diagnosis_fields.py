@@ -5,10 +5,11 @@ are in ns, points in time those of CLOCK_MONOTONIC. Imported for its types only.
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
 from flagfinder.graph.call_fields import HotFields
 from flagfinder.graph.fields import EdgeKind, InversionFields, PlaceFields, RanFields, StarvedFields
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 HangClass = Literal["LongRunning", "RepeatedYield", "HotCalls", "LongWait", "Unknown"]
 Topic = Literal["baseline", "link"]

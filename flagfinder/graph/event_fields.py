@@ -5,9 +5,10 @@ are in ns, points in time those of CLOCK_MONOTONIC. Imported for its types only.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
 
 from flagfinder.shared.fields import NoteFields
+from flagfinder.shared.typed import TypedDict
 
 EventsEnded = Literal["program-ended", "target-ended", "duration", "interrupted", "imported"]
 

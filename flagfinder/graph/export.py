@@ -49,11 +49,12 @@ def export_graph(graph: EventGraph, path: Path, form: Format | None = None) -> l
             graph.export_perfetto(path)
             return [path]
         case "graphml":
+            tables = graph.tables()
             # numpy and Python's XML take longer to import than most commands to run.
             from flagfinder.graph.graphml import write_graphml  # noqa: PLC0415
 
             with whole_private(path) as file:
-                write_graphml(graph.tables(), file)
+                write_graphml(tables, file)
             return [path]
         case "parquet":
             return write_tables(

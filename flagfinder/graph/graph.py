@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.graph.events import EventFile
 from flagfinder.shared.errors import BadTraceError
+from flagfinder.shared.extra import need_numpy
 
 if TYPE_CHECKING:
     from flagfinder.graph.diagnosis_fields import OutcomeFields
@@ -63,6 +64,7 @@ class EventGraph:
         self._core.export_perfetto(os.fspath(path))
 
     def tables(self) -> GraphTables:
+        need_numpy()
         # numpy takes longer to import than most commands to run.
         from flagfinder.graph.tables import graph_tables  # noqa: PLC0415
 

@@ -5,9 +5,10 @@ those of CLOCK_MONOTONIC. Imported for its types only.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
 
 from flagfinder.graph.fields import EdgeKind, InversionFields
+from flagfinder.shared.typed import TypedDict
 
 
 class SegmentFields(TypedDict):

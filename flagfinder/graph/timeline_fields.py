@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from flagfinder.shared.typed import TypedDict
 
 
 class TimelineRowFields(TypedDict):

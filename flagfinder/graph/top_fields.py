@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
+
+from flagfinder.shared.typed import TypedDict
 
 TopEnded = Literal["program-ended", "target-ended", "duration", "interrupted", "recorded"]
 

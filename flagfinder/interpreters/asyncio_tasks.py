@@ -83,13 +83,14 @@ def _objects(pid: int, memory: _core.ProcessMemory, kind: int) -> Iterator[int |
     """Addresses at which an object of the type at ``kind`` seems to be, and None after each part
     of the memory.
     """
-    import numpy as np  # noqa: PLC0415
-
+    wanted = kind.to_bytes(_WORD, "little")
     for start, end in _parts(pid, memory):
         part = memory.read(start, end - start)
-        words = np.frombuffer(part[: len(part) // _WORD * _WORD], np.uint64)
-        for index in np.flatnonzero(words == kind):
-            yield start + int(index) * _WORD - _TYPE
+        at = part.find(wanted)
+        while at >= 0:
+            if at % _WORD == 0:
+                yield start + at - _TYPE
+            at = part.find(wanted, at + 1)
         yield None
 
 

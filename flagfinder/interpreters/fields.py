@@ -5,9 +5,10 @@ its types only.
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
 from flagfinder.interpreters.python_loop import Way
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 # What ends the wait of an event loop's task.
 TaskEnd = Literal["timer", "input", "deadlock", "unknown"]

@@ -21,7 +21,7 @@ import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NotRequired, TypedDict
+from typing import BinaryIO
 
 from flagfinder import _core
 from flagfinder.interpreters.process_image import (
@@ -32,6 +32,8 @@ from flagfinder.interpreters.process_image import (
     write_image,
 )
 from flagfinder.shared.helper import ends_with_us
+from flagfinder.shared.places import PACKAGE
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 # struct pthread of the GNU C library on x86-64: the pointer to itself, and the thread's id.
 _SELF, _TID = 0x10, 0x2D0
@@ -98,9 +100,11 @@ def find_py_spy() -> str:
 
     Root runs only the installed one: PATH may be another user's.
     """
-    beside = Path(sysconfig.get_path("scripts")) / "py-spy"
-    if beside.is_file():
-        return str(beside)
+    # Also those of a user's own packages, and of a folder that was made a file.
+    for folder in (sysconfig.get_path("scripts"), PACKAGE / "../../../../bin", PACKAGE / "../bin"):
+        beside = Path(os.path.normpath(folder), "py-spy")
+        if beside.is_file():
+            return str(beside)
     found = None if os.geteuid() == 0 else shutil.which("py-spy")
     if found is None:
         raise UnreadableError(

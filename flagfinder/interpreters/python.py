@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Literal, Self, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from flagfinder import _core
 from flagfinder.interpreters.py_spy import (
@@ -29,6 +29,7 @@ from flagfinder.interpreters.py_spy import (
 from flagfinder.interpreters.python_loop import Exit, Loop, Way
 from flagfinder.interpreters.python_sources import Sources
 from flagfinder.shared.build import build
+from flagfinder.shared.typed import Self
 
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import PythonFields, PythonLoopFields, PythonLoopKind

@@ -41,6 +41,8 @@ Way = Literal["test", "break", "return", "raise", "exhausted"]
 # Ways out of a loop, and conditions of one of them. Each way repeats the conditions of those before
 # it, so their texts grow with the square.
 _MOST_WAYS = 50
+# Python 3.10 has no `except*`, whose statement has the same fields.
+_TRIES: tuple[type[ast.Try], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
@@ -285,7 +287,7 @@ def _leaves(
             yield from _leaves(statement.orelse, [*known, through], own, caught)
         elif isinstance(statement, (ast.With, ast.AsyncWith)):
             yield from _leaves(statement.body, known, own, caught)
-        elif isinstance(statement, (ast.Try, ast.TryStar)):
+        elif isinstance(statement, _TRIES):
             yield from _leaves_try(statement, known, own, caught)
         elif isinstance(statement, ast.Match):
             subject = ast.unparse(statement.subject)
@@ -301,7 +303,7 @@ def _few(conditions: list[_Condition]) -> list[_Condition]:
 
 
 def _leaves_try(
-    statement: ast.Try | ast.TryStar, known: list[_Condition], own: bool, caught: bool
+    statement: ast.Try, known: list[_Condition], own: bool, caught: bool
 ) -> Iterator[Leaf]:
     handles = bool(statement.handlers)
     raised = [
@@ -434,7 +436,7 @@ def _deciding_calls(loop: LoopNode, exits: tuple[Exit, ...], bindings: Bindings)
     for node in of_loop(loop):
         if isinstance(node, ast.If) and _leads_out(node):
             parts.append(node.test)
-        elif isinstance(node, (ast.Try, ast.TryStar)) and _leads_out(node):
+        elif isinstance(node, _TRIES) and _leads_out(node):
             parts.append(node.body[0])
     named = {name for way in exits for name, _ in way.where}
     parts += [source for name in named if (source := bindings.source(name)) is not None]

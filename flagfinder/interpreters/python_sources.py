@@ -11,10 +11,10 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
 
 from flagfinder import _core
 from flagfinder.interpreters.python_loop import Loop, TooManyWaysError, find_loops
+from flagfinder.shared.typed import Self
 
 # File, function, lines, caller.
 _Seen = tuple[str, str, frozenset[int], tuple[str, int] | None]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib
 import json
 import os
 import pickle
@@ -83,16 +84,20 @@ class LeftBehind(UnavailableError):
 
 
 def ask_apart(
-    question: Callable[[Post], T], limit: float, hear: Callable[[object], object] | None = None
+    question: Callable[[Post], T],
+    limit: float,
+    hear: Callable[[object], object] | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> T:
     """The answer of ``question``, which runs in a child, or what it raised. ``hear`` is called with
-    each thing that it posts.
+    each thing that it posts, and ``meanwhile`` at first.
 
     Raises LeftBehind where the answer does not come within the limit and a short grace, or where
     the child waits for a dead server.
     """
     child = _Child.start(question)
     try:
+        meanwhile()
         return cast("T", _answer(child, limit, hear or (lambda _: None)))
     finally:
         child.end()
@@ -402,7 +407,9 @@ def _is_read_by_others(descriptor: int) -> bool:
 
 def _sendable(error: BaseException) -> BaseException:
     """The error, with where it came from as a note."""
-    error.add_note("".join(traceback.format_exception(error)))
+    # As add_note of Python 3.11 does.
+    noted = [*getattr(error, "__notes__", ()), "".join(traceback.format_exception(error))]
+    error.__dict__["__notes__"] = noted
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -414,10 +421,14 @@ AnyFields = TypeVar("AnyFields", "SpinFields", "WhyFields")
 
 
 def report_apart(
-    question: Callable[[Callable[[str], object], Told], AnyFields], limit: float, told: Told | None
+    question: Callable[[Callable[[str], object], Told], AnyFields],
+    limit: float,
+    told: Told | None,
+    shown_by: str | None,
 ) -> AnyFields:
     """A report from ``question``, which is given what hears JSON of the report so far, and what
-    hears which threads are looked at. Where it gets no answer, the report so far.
+    hears which threads are looked at. Where it gets no answer, the report so far. Meanwhile the
+    module is imported that shows it, which takes as long as a short look.
     """
     so_far: list[str] = []
 
@@ -431,7 +442,7 @@ def report_apart(
         return question(post, lambda threads, stepped: post((threads, stepped)))
 
     try:
-        return ask_apart(asked, limit, hear)
+        return ask_apart(asked, limit, hear, lambda: shown_by and importlib.import_module(shown_by))
     except LeftBehind as left:
         if not so_far:
             raise

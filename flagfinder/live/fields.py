@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict, final
+from typing import Literal, final
 
 from flagfinder.flags.fields import (
     CodeFields,
@@ -17,6 +17,7 @@ from flagfinder.flags.fields import (
 )
 from flagfinder.interpreters.fields import PythonFields, ScriptFields
 from flagfinder.shared.spot import SpotFields
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
 Via = Literal["replica", "in-place"]

@@ -5,9 +5,10 @@ recording by steps sends. Imported for its types only.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
 
 from flagfinder.shared.fields import NoteFields
+from flagfinder.shared.typed import TypedDict
 from flagfinder.trace.fields import Ended
 
 

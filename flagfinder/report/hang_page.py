@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
@@ -17,6 +17,7 @@ from flagfinder.graph.graph import EventGraph
 from flagfinder.report.graph_report import hot_lines, inversion_text, shares_text, starved_text
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
+from flagfinder.shared.typed import TypedDict
 
 if TYPE_CHECKING:
     from flagfinder.graph.diagnosis_fields import HangClass, StepFields

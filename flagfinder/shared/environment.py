@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypedDict
 
 from flagfinder.shared import start
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.target import caller
+from flagfinder.shared.typed import TypedDict
 
 # Python sets it for itself where the locale is C (PEP 538); what it starts would inherit it.
 _COERCED = {b"C.UTF-8", b"C.utf8", b"UTF-8"}

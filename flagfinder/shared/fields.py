@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
+
+from flagfinder.shared.typed import TypedDict
 
 NoteLevel = Literal["fallback", "lost", "warning"]
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import types
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin
+
+from flagfinder.shared.typed import get_type_hints, is_typeddict
 
 
 def fits(value: Any, kind: Any) -> bool:

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 
-from flagfinder.shared.errors import UnavailableError
+from flagfinder.shared.extra import need
 from flagfinder.shared.private_file import whole_private
 
 
@@ -21,7 +19,10 @@ def write_tables(
     Tables are taken one by one, so a generator keeps one in memory at a time. Raises
     UnavailableError without pyarrow; ``otherwise`` says what works then.
     """
-    arrow, parquet = _pyarrow("pyarrow", otherwise), _pyarrow("pyarrow.parquet", otherwise)
+    arrow, parquet = (
+        need(module, "parquet", "Parquet tables can't be written", otherwise)
+        for module in ("pyarrow", "pyarrow.parquet")
+    )
     folder.mkdir(exist_ok=True)
     written = []
     for name, table in tables:
@@ -31,15 +32,3 @@ def write_tables(
             parquet.write_table(arrow.table(columns), file, compression="zstd")
         written.append(path)
     return written
-
-
-def _pyarrow(name: str, otherwise: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UnavailableError(
-            "Parquet tables can't be written",
-            str(error),
-            "Install it: pip install 'flagfinder[parquet]'.",
-            otherwise,
-        ) from None

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
 
 from flagfinder.shared.short_names import short_function
+from flagfinder.shared.typed import TypedDict
 
 
 class SpotFields(TypedDict):

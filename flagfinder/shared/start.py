@@ -45,6 +45,17 @@ _HARMLESS = frozenset(
     }
 )
 
+# What Python 3.11 does with -P. Found in the words of this process, `-m flagfinder` is the command.
+_WITHOUT_P = """\
+import runpy, sys
+del sys.path[0], sys.argv[0]
+if sys.argv[0] == "-m":
+    module = sys.argv.pop(1)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+else:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 kept: bytes | None = None
 """The environment that the command was given, entries that each end with a NUL; None: it is that of
 this process.
@@ -72,6 +83,15 @@ def shield() -> None:
     clean = {name: value for name, value in os.environ.items() if name not in acting} | needed
     clean[_HANDED_ON] = f"{os.getpid()}:{memory}"
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], clean)
+
+
+def python(*words: str) -> list[str]:
+    """The command by which this Python runs a module (``-m``, its name) or a file, with words; the
+    working folder, which may be anybody's, adds no modules.
+    """
+    if sys.version_info >= (3, 11):
+        return [sys.executable, "-P", *words]
+    return [sys.executable, "-c", _WITHOUT_P, *words]
 
 
 def given() -> bytes:
@@ -119,12 +139,12 @@ def open_streams() -> None:
 
 
 def _is_command() -> bool:
-    """Whether this process is the ``flagfinder`` command, by its script or by ``python -m
-    flagfinder``.
+    """Whether this process is the ``flagfinder`` command, by its script, as one file or by ``python
+    -m flagfinder``.
     """
     if sys.argv[:1] == ["-m"]:
         return ("-m", "flagfinder") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
-    return bool(sys.argv) and os.path.basename(sys.argv[0]) == "flagfinder"
+    return bool(sys.argv) and os.path.basename(sys.argv[0]) in ("flagfinder", "flagfinder.pyz")
 
 
 def hear_interrupts() -> None:

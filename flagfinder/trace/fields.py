@@ -5,9 +5,10 @@ Imported for its types only.
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
 from flagfinder.shared.fields import NoteFields
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 Level = Literal["flow", "values"]
 Ended = Literal[

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from flagfinder.shared.extra import need_numpy
 from flagfinder.trace.trace import Thread, Trace
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def tables(trace: Trace) -> Iterator[tuple[str, dict[str, object]]]:
 
     A process that called exec is named ``PID.2``, ``PID.3`` and so on from then on.
     """
+    need_numpy()
     import numpy as np  # noqa: PLC0415
 
     yield "modules", _modules(trace)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Reading a recording: its threads, the blocks they ran, what loads read, the syscalls they made.
 
-``open_trace`` maps the file; arrays are filled by the engine and handed over without a copy. Asking
-again reads again: keep the array. All pcs and addresses are run-time addresses; ``module`` +
-``offset`` is what compares across runs.
+``open_trace`` maps the file; arrays (of numpy, the extra ``arrays``) are filled by the engine and
+handed over without a copy. Asking again reads again: keep the array. All pcs and addresses are
+run-time addresses; ``module`` + ``offset`` is what compares across runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from flagfinder import _core
+from flagfinder.shared.extra import need_numpy
 from flagfinder.shared.notes import Note
 
 if TYPE_CHECKING:
@@ -118,13 +119,16 @@ class Thread:
 
     def blocks(self) -> NDArray[np.uint32]:
         """The ids of the blocks it ran, in order: rows of ``process.block_table``."""
+        need_numpy()
         return self._core.blocks()
 
     def values(self) -> Values:
         """What its loads read, with addresses recomputed by the evaluator."""
+        need_numpy()
         return Values(*self._core.values())
 
     def syscalls(self) -> Syscalls:
+        need_numpy()
         return Syscalls(*self._core.syscalls())
 
     def summary(self) -> FlowSummary:
@@ -163,6 +167,7 @@ class Process:
 
     @cached_property
     def block_table(self) -> BlockTable:
+        need_numpy()
         return BlockTable(*self._core.block_table())
 
 

@@ -5,9 +5,10 @@ what ``watch`` prints. Addresses and values are hex strings. Imported for its ty
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
 from flagfinder.flags.fields import CodeFields
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 Backend = Literal["perf", "lldb", "frida"]
 Ending = Literal["until", "duration", "target-ended", "interrupted"]

@@ -14,7 +14,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +27,7 @@ from flagfinder.shared.errors import (
     UnavailableError,
 )
 from flagfinder.shared.places import shipped
+from flagfinder.shared.start import python
 from flagfinder.shared.target import caller, check_frida
 from flagfinder.watch.ring import Ring
 from flagfinder.watch.trapper import Word
@@ -72,7 +72,7 @@ class FridaProgram:
         self.lost = 0
         self.notes: list[str] = []
         with theirs, handed_on(settings) as environment:
-            words = [sys.executable, "-P", "-m", "flagfinder.watch.frida_control"]
+            words = python("-m", "flagfinder.watch.frida_control")
             brought = [
                 str(theirs.fileno()),
                 str(environment),

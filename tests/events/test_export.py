@@ -125,17 +125,22 @@ def test_parquet_tables_are_the_graph(
     assert {v["tid"] for v in vertices} <= {thread["tid"] for thread in threads}
 
 
-def test_without_pyarrow_it_is_told_how_to_get_it(graph: Path, tmp_path: Path) -> None:
-    (tmp_path / "pyarrow.py").write_text("raise ImportError('No module named pyarrow')")
+@pytest.mark.parametrize(
+    ("module", "form", "extra"), [("pyarrow", "parquet", "parquet"), ("numpy", "graphml", "arrays")]
+)
+def test_without_an_extra_it_is_told_how_to_get_it(
+    graph: Path, tmp_path: Path, module: str, form: str, extra: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text(f"raise ImportError('No module named {module}')")
     command = (
         [word for word in FLAGFINDER if word != "-P"]
         if FLAGFINDER[0] == sys.executable
         else FLAGFINDER
     )
-    words = ["graph", "export", graph, "-o", tmp_path / "run.parquet"]
+    words = ["graph", "export", graph, "-o", tmp_path / f"run.{form}"]
     ran = run([*command, *words], timeout=60, cwd=tmp_path)
     assert ran.returncode == 69
-    assert "pip install 'flagfinder[parquet]'" in ran.stderr
+    assert f"pip install 'flagfinder[{extra}]'" in ran.stderr
 
 
 def test_a_name_that_tells_no_format_is_a_usage_error(graph: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
     monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(tmp_path / "scripts"))
+    monkeypatch.setattr(py_spy, "PACKAGE", tmp_path / "a/b/c/d/flagfinder")
     return program
 
 
@@ -32,6 +33,21 @@ def test_root_does_not_run_what_path_offers(planted: Path, monkeypatch: pytest.M
     with pytest.raises(py_spy.UnreadableError, match="pip install"):
         py_spy.find_py_spy()
     assert planted.exists()
+
+
+@pytest.mark.parametrize("library", ["lib/python3.11/site-packages", "folder"])
+@pytest.mark.usefixtures("planted")
+def test_what_was_installed_with_the_package_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    """For a user (`pip install --user`), and in the one file of `make zipapp`."""
+    installed = tmp_path / "a/b/c" / "user" / library
+    home = installed if library == "folder" else installed.parents[2]
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "py-spy").touch()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(py_spy, "PACKAGE", installed / "flagfinder")
+    assert py_spy.find_py_spy() == str(home / "bin" / "py-spy")
 
 
 def test_users_run_their_own(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:

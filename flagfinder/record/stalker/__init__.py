@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from flagfinder.shared.errors import (
     UsageError,
 )
 from flagfinder.shared.places import PACKAGE
+from flagfinder.shared.start import python
 from flagfinder.shared.target import check_frida
 
 _CONTROL = Path(__file__).with_name("control.py")
@@ -65,7 +65,7 @@ def record(
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     agent = sources_dir() / "frida_agents" / "tracer.js"
-    started = [sys.executable, "-P", os.fspath(_CONTROL), POOL_PLACEHOLDER]
+    started = python(os.fspath(_CONTROL), POOL_PLACEHOLDER)
     brought = [str(writer), os.fspath(library()), os.fspath(agent)]
     recording, failure = None, None
     try:
