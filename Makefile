@@ -9,6 +9,10 @@
 # make lab    ask flagfinder about programs with a known truth, see lab/README.md (hours)
 # make lint   formatters, linters, types, layering
 # make report render docs/benchmarks.md from bench/results
+# make wheel  the wheel with everything inside, for others' machines, in dist/
+# make zipapp  one file of what looks at processes and cores, for production hosts, in dist/
+# make test-wheel  installs both in bare systems of Debian 12 and 13, and uses them there
+# make sdist  the archive of the sources, in dist/
 # Set-up is part of every target and cheap when there is nothing to do. tests/sizes.py says what is
 # in which size.
 
@@ -39,9 +43,12 @@ LAB := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python lab/lab.py
 
 .PHONY: lab lab-check lab-quick lab-keep demo check check-built check-rust check-python test \
 	test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust \
-	lint-others report test-rust setup tracer samples clean
+	lint-others report test-rust setup tracer samples clean wheel zipapp test-wheel sdist
 
-demo: tracer
+demo:
+	@echo "This builds flagfinder (the first time a quarter of an hour on two processors), records a"
+	@echo "good and a hanging run of a program, and names what the hanging one waits for (a minute)."
+	@$(MAKE) --no-print-directory tracer
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh samples/demo/run.sh build/demo
 
 # Installing packages runs beside the compiler, and building the engine beside the tests of Rust,
@@ -99,6 +106,7 @@ lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
 	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py
 	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 flagfinder flagfinder_pytest
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
 	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | \
 		xargs $(BIN)/clang-format --dry-run -Werror
@@ -132,13 +140,27 @@ setup: $(STAMPS)/installed
 
 # The tracer's build is keyed by its sources; this asks for it and for its health check.
 tracer: $(STAMPS)/installed
-	@$(BIN)/flagfinder record --check
+	@.ci/tell "checking the tracer" $(BIN)/flagfinder record --check
+
+wheel: $(STAMPS)/requirements $(STAMPS)/wheel-tools
+	.ci/tell "building the wheel" .ci/wheel dist
+
+zipapp: wheel
+	.ci/zipapp dist/flagfinder-*.whl dist/flagfinder.pyz
+
+# Installs them in bare systems, which are made first: needs root.
+test-wheel: zipapp
+	.ci/test-wheel dist
+
+sdist: $(STAMPS)/wheel-tools
+	build/wheel-tools/bin/python -c \
+		'from setuptools import build_meta; print("dist/" + build_meta.build_sdist("dist"))'
 
 clean:
 	rm -rf build target $(VENV) flagfinder.egg-info
 
 $(STAMPS)/packages: .ci/packages.txt .ci/setup | $(STAMPS)/.made
-	.ci/setup packages
+	@.ci/tell "looking for Debian packages" .ci/setup packages
 	@touch $@
 
 $(STAMPS)/packages-lint: .ci/packages-lint.txt $(STAMPS)/packages
@@ -151,19 +173,25 @@ $(STAMPS)/packages-live: tests/live/packages.txt $(STAMPS)/packages | $(STAMPS)/
 	.ci/setup packages tests/live/packages.txt
 	@touch $@
 
+$(STAMPS)/wheel-tools: .ci/wheel-tools.txt $(STAMPS)/packages
+	.ci/setup venv build/wheel-tools
+	build/wheel-tools/bin/pip install --quiet -r $<
+	@touch $@
+
 $(STAMPS)/venv: $(STAMPS)/packages
 	.ci/setup venv $(VENV)
 	@touch $@
 
 $(STAMPS)/wheel: $(PACKAGE_SOURCES) $(STAMPS)/venv
 	rm -rf build/wheel
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	@.ci/tell "compiling the engine" \
+		$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	@touch $@
 
 # The wheel of another source has the same version; then come the packages that it needs.
 $(STAMPS)/installed: $(STAMPS)/wheel
 	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
-	$(BIN)/pip install --quiet flagfinder
+	@.ci/tell "installing what it needs" $(BIN)/pip install --quiet flagfinder
 	@touch $@
 
 # The engine as `make check` tests it, compiled for that and installed beside the environment.

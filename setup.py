@@ -5,12 +5,13 @@ programs.
 The tracer itself (DynamoRIO, its client and launcher) is not built here: that takes minutes
 and a C toolchain, and only recording needs it. ``flagfinder/record/tracer_build.py`` does it at
 first use from the sources which ``BuildWithTracerSources`` puts beside the package;
-``flagfinder/shared/bpf_build.py`` does the same for BPF.
+``flagfinder/shared/bpf_build.py`` does the same for BPF. ``.ci/wheel`` adds what they would build.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import shutil
 import tempfile
@@ -20,6 +21,8 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 from setuptools_rust import Binding, RustExtension
 
+# .ci/wheel names one that links for old C libraries.
+LINKER = ["-C", f"linker={linker}"] if (linker := os.environ.get("FF_LINKER")) else []
 ROOT = Path(__file__).resolve().parent
 TRACER_SOURCES = ("pintools", "include", "bpf", "lldb_scripts", "frida_agents")
 
@@ -84,6 +87,7 @@ setup(
             py_limited_api=True,
             debug=False,
             args=["--locked"],
+            rustc_flags=LINKER,
         ),
         # Loaded into the target by the Frida tracer, not by Python.
         RustExtension(
@@ -92,11 +96,12 @@ setup(
             binding=Binding.NoBinding,
             debug=False,
             args=["--locked"],
+            rustc_flags=LINKER,
         ),
     ],
     options={
         "build": {"build_base": str(SCRATCH)},
-        "bdist_wheel": {"py_limited_api": "cp311", "bdist_dir": str(SCRATCH / "wheel")},
+        "bdist_wheel": {"py_limited_api": "cp310", "bdist_dir": str(SCRATCH / "wheel")},
     },
     zip_safe=False,
 )

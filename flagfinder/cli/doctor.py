@@ -34,6 +34,7 @@ _EXAMPLES = """\
 `opt` marks what is missing but optional: with it the verbs named behind it can do more.
 exit codes: 0 all works that the verbs need; 1 something does not, and its fix is shown"""
 
+_CAPABILITIES = ("CAP_SYS_PTRACE", "CAP_PERFMON", "CAP_BPF")
 _SIGNS = {True: ("yes", "green"), False: ("no", "bold red"), None: ("?", "yellow")}
 _OPTIONAL = ("opt", "yellow")
 _NAME, _SIGN, _FIX = 14, 5, "fix: "
@@ -61,6 +62,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         for check in report.checks:
             sign, style = _OPTIONAL if check.optional and not check.works else _SIGNS[check.works]
             _show(terminal, check, sign, style)
+        _show_what_gives_all(terminal)
     return EXIT_FOUND if report.works else EXIT_NOTHING_FOUND
 
 
@@ -70,6 +72,18 @@ def _show_rules(terminal: Terminal) -> None:
     indent = 2 + max(len(name) for name, _ in _core.RULES)
     for name, does in _core.RULES:
         terminal.prose(Text.assemble((f"{name:<{indent}}", "bold"), does), indent)
+
+
+def _show_what_gives_all(terminal: Terminal) -> None:
+    """The one command that has the rights that all checks miss."""
+    lacking = [name for name in _CAPABILITIES if not _core.has_capability(name)]
+    if len(lacking) > 1:
+        from rich.text import Text
+
+        advice, *commands = _core.how_to_get_capabilities(lacking).split("\n")
+        terminal.prose(Text(f"For all of this at once: {advice}"), 0)
+        for command in commands:
+            terminal.result(command)
 
 
 def _show(terminal: Terminal, check: Check, sign: str, style: str) -> None:

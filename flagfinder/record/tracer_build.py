@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Finds the tracer (DynamoRIO, client, launcher), building it at first use.
+"""Finds the tracer (DynamoRIO, client, launcher), building it at first use where the wheel carries
+none.
 
 In: the sources in ``pintools/`` and ``include/``, from the wheel or the checkout. Out: a directory
 that ``core/record`` hands to the launcher. A build is kept per user, keyed by version and source
@@ -18,6 +19,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +28,7 @@ from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.shared.errors import UnavailableError
-from flagfinder.shared.places import PACKAGE, cache_dir
+from flagfinder.shared.places import PACKAGE, built, cache_dir
 
 Progress = Callable[[str], None]
 
@@ -38,6 +40,7 @@ _DYNAMORIO_TOOLS = {"cargo": "cargo-web", "patch": "patch", "perl": "perl"}
 _LONGEST_BUILD = 3600.0
 _OLDEST_CARGO = (1, 78)  # the first that reads version 4 of pintools/dynamorio/Cargo.lock
 _SECONDS = 60.0
+_LAST = ".complete"  # the file that says that a build came to its end
 # Left there by builds and tests; no part of the sources.
 _SKIPPED = {"__pycache__", "target", "vendor", "build"}
 
@@ -120,13 +123,28 @@ def ensure_tracer(progress: Progress) -> Tracer:
         return _given_tracer(Path(given))
     sources = sources_dir()
     key = source_key(sources)
+    there = built(f"tracer-{key}", _LAST)
+    if there is not None and not _is_for_us_alone(there):
+        return Tracer(there, key)
     root = _writable(cache_dir())
     directory = root / f"tracer-{key}"
-    if not _is_complete(directory):
-        with _locked(root / "tracer-build.lock"):
-            if not _is_complete(directory):
+    with _locked(root / "tracer-build.lock"):
+        if not (directory / _LAST).is_file():
+            if there is not None:
+                shutil.copytree(there, directory, ignore=lambda _, __: [_LAST], dirs_exist_ok=True)
+            else:
                 _build(sources, directory, root / "tracer-work", progress)
+            (directory / _LAST).touch()
     return Tracer(directory, key)
+
+
+def _is_for_us_alone(directory: Path) -> bool:
+    """Whether what root records could not load the tracer once it runs as another user: the package
+    lies in root's home.
+    """
+    return os.geteuid() == 0 and any(
+        not folder.stat().st_mode & stat.S_IXOTH for folder in (directory, *directory.parents)
+    )
 
 
 def missing_tools() -> dict[str, str]:
@@ -158,8 +176,8 @@ def cached_tracer() -> Tracer | None:
     if given := os.environ.get("FF_TRACER_DIR"):
         return _given_tracer(Path(given))
     key = source_key(sources_dir())
-    directory = cache_dir() / f"tracer-{key}"
-    return Tracer(directory, key) if _is_complete(directory) else None
+    there = built(f"tracer-{key}", _LAST)
+    return Tracer(there, key) if there is not None else None
 
 
 def _given_tracer(directory: Path) -> Tracer:
@@ -176,10 +194,6 @@ def _given_tracer(directory: Path) -> Tracer:
             status = path.stat()
             digest.update(f"{path.name}:{status.st_size}:{status.st_mtime_ns}\n".encode())
     return Tracer(directory, digest.hexdigest()[:16])
-
-
-def _is_complete(directory: Path) -> bool:
-    return (directory / "ff_launch").is_file() and (directory / ".complete").is_file()
 
 
 def _writable(directory: Path) -> Path:
@@ -285,5 +299,4 @@ def _build(sources: Path, directory: Path, work: Path, progress: Progress) -> No
             "to it.",
             "Reading and comparing existing traces works without the tracer.",
         )
-    (directory / ".complete").touch()
     progress(f"tracer built in {directory}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Finds the compiled BPF programs, compiling them at first use.
+"""Finds the compiled BPF programs, compiling them at first use where the wheel carries none.
 
 In: a program in ``bpf/``, from the wheel or the checkout. Out: the bytes of its object file, which
 ``core/bpf`` loads. An object is kept per user, keyed by the hash of all that goes into it.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.shared.errors import PermissionDeniedError, UnavailableError
-from flagfinder.shared.places import PACKAGE, cache_dir
+from flagfinder.shared.places import PACKAGE, built, cache_dir
 
 _NEWEST, _OLDEST = 22, 15  # clang 14's BPF backend dies on code that later ones compile
 _SECONDS = 60.0
@@ -37,12 +37,12 @@ def bpf_object(program: str) -> bytes:
     digest = hashlib.sha256(" ".join(flags).encode())
     for path in sorted(sources.glob("*.[ch]")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    kept = cache_dir() / f"bpf-{digest.hexdigest()[:16]}" / f"{program}.bpf.o"
-    with contextlib.suppress(OSError):  # not there, or in a home that this user may not read
-        return kept.read_bytes()
-    built = _compile(sources / f"{program}.bpf.c", flags)
-    _keep(kept, built)
-    return built
+    name = f"bpf-{digest.hexdigest()[:16]}/{program}.bpf.o"
+    if there := built(name):
+        return there.read_bytes()
+    compiled = _compile(sources / f"{program}.bpf.c", flags)
+    _keep(cache_dir() / name, compiled)
+    return compiled
 
 
 def loadable_bpf_object(program: str) -> bytes:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -21,6 +22,17 @@ def cache_dir() -> Path:
         return Path("/var/cache/flagfinder")
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "flagfinder"
+
+
+def built(name: str, last: str = "") -> Path | None:
+    """What was built under this name, a file or a folder that has the file ``last``: a wheel of
+    ``make wheel`` carries it, else the first use left it in the cache. None: it is to be built.
+    """
+    for root in (PACKAGE / "_built", cache_dir()):
+        with contextlib.suppress(OSError):  # in a home that this user may not read
+            if (root / name / last).is_file():
+                return root / name
+    return None
 
 
 def shipped(folder: str, name: str) -> Path:

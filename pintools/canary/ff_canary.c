@@ -165,6 +165,21 @@ struct ff_findings {
     long double x87;
 };
 
+/* Whether the processor has vectors of that kind (a bit of leaf 7, 0: AVX), and the kernel keeps
+ * their registers. Not every compiler's library has what __builtin_cpu_supports asks. */
+static int has(unsigned kind, unsigned registers)
+{
+    unsigned a, b, c, d, kept, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
+        return 0;
+    __asm__("xgetbv" : "=a"(kept), "=d"(high) : "c"(0));
+    if ((kept & registers) != registers)
+        return 0;
+    return kind == 0 || (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & kind));
+}
+
+enum { FF_YMM = 0x06, FF_ZMM = 0xe6 }; /* of XCR0 */
+
 static void *look(void *argument)
 {
     struct ff_findings *found = argument;
@@ -172,12 +187,12 @@ static void *look(void *argument)
     for (size_t i = 0; i < sizeof pattern; i++)
         pattern[i] = (unsigned char)(i * 167 + 13);
     /* The narrow high registers first: nothing has used wide state in this thread yet. */
-    if (__builtin_cpu_supports("avx512vl"))
+    if (has(bit_AVX512VL, FF_ZMM))
         found->high_xmm = keep_high_xmm(pattern);
     found->xmm = keep_xmm(pattern);
-    if (__builtin_cpu_supports("avx"))
+    if (has(0, FF_YMM))
         found->ymm = keep_ymm(pattern);
-    if (__builtin_cpu_supports("avx512bw"))
+    if (has(bit_AVX512BW, FF_ZMM))
         found->zmm = keep_zmm(pattern);
     for (unsigned round = 0; round < FF_ROUNDS; round++) {
         found->strings = found->strings * 33 + use_strings(round);

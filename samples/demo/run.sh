@@ -9,7 +9,8 @@ mkdir -p "$1"
 cd "$1"
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 
-cc -O2 -fopenmp "$here/histogram.c" -o histogram
+# Where there is no compiler (make test-wheel), the program lies there already.
+! command -v cc >/dev/null || cc -O2 -fopenmp "$here/histogram.c" -o histogram
 seq 1 20000 >one.txt
 seq 5 20000 >two.txt
 rm -f silent.fifo

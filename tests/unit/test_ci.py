@@ -44,10 +44,22 @@ def test_the_result_of_make_is_the_result(tmp_path: Path, code: int) -> None:
     assert (done.returncode, done.stderr) == (code, "")
 
 
+def test_a_long_step_says_that_it_goes_on(tmp_path: Path) -> None:
+    """Its exit status is the command's, and nothing of it is left to hold the output open."""
+    (tmp_path / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.1\n")
+    (tmp_path / "sleep").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [str(ROOT / ".ci/tell"), "compiling", "sh", "-c", "/bin/sleep 0.5; exit 3"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[:2] == ["compiling", "  .. 8 s: compiling"]
+
+
 def test_the_versions_of_all_tools_are_given() -> None:
-    lines = (ROOT / ".ci/requirements.txt").read_text().splitlines()
+    files = [ROOT / ".ci" / name for name in ("requirements.txt", "wheel-tools.txt")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
     tools = [line for line in lines if not line.startswith("#")]
-    assert len(tools) > 10
+    assert len(tools) > 20
     assert [tool for tool in tools if not re.fullmatch(r"[\w-]+==[\d.]+", tool)] == []
 
 

@@ -21,7 +21,7 @@ from flagfinder.chain.doctor import Report
 from flagfinder.cli import main
 from flagfinder.interpreters.py_spy import UnreadableError
 from flagfinder.record import tracer_build
-from flagfinder.shared import machine
+from flagfinder.shared import machine, places
 from flagfinder.shared.bpf_build import loadable_bpf_object
 from flagfinder.shared.errors import PermissionDeniedError, UnavailableError
 from flagfinder.shared.machine import Check
@@ -135,6 +135,23 @@ def test_missing_headers_show_in_what_the_compiler_says(tools: Path) -> None:
     check = found("BPF programs")
     assert "linux/bpf.h not found" in check.found
     assert "linux-libc-dev" in check.fix
+
+
+def test_bpf_programs_that_the_wheel_carries_need_no_compiler(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tools / "clang"
+    tells = "[ $1 != --version ] || { echo clang version 19; exit; }"
+    compiles = 'while [ "$1" != -o ]; do shift; done; echo compiled >"$2"'
+    compiler.write_text(f"#!/bin/sh\n{tells}\n{compiles}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("FF_CACHE_DIR", str(tmp_path / "package" / "_built"))
+    assert found("BPF programs").works is True
+    compiler.unlink()
+    monkeypatch.setenv("FF_CACHE_DIR", str(tmp_path / "empty"))
+    assert found("BPF programs").works is False
+    monkeypatch.setattr(places, "PACKAGE", tmp_path / "package")
+    assert found("BPF programs").works is True
 
 
 def test_optional_tools_are_told_and_change_nothing(
@@ -252,6 +269,17 @@ def test_a_command_in_a_fix_is_a_line_of_its_own(
     assert lines[-1].strip() == command
     assert all(len(line) <= columns for line in lines[:-1])
     assert "\\u000a" not in "".join(lines)
+
+
+def test_what_gives_all_missing_rights_is_one_command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flagfinder.cli.doctor.examine", lambda *_args: Report((NEEDED,)))
+    monkeypatch.setattr(_core, "has_capability", lambda name: name == "CAP_SYS_PTRACE")
+    assert main(["doctor"]) == 1
+    *_, command = printed = capfd.readouterr().out.splitlines()
+    assert "what it needs (CAP_PERFMON, CAP_BPF)" in " ".join(printed)
+    assert "+perfmon,+bpf" in command and "sys_ptrace" not in command
 
 
 def test_each_rule_is_listed_with_what_it_does(capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flagfinder.record import tracer_build
+from flagfinder.shared import places
 from flagfinder.shared.errors import UnavailableError
 
 
@@ -52,6 +54,29 @@ def test_an_interrupted_build_is_not_used() -> None:
     lines: list[str] = []
     tracer_build.ensure_tracer(lines.append)
     assert "compiling" in lines
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_what_the_wheel_carries_is_used(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int
+) -> None:
+    """Where it lies; but root's programs may become other users', and root's home is closed to
+    them.
+    """
+    monkeypatch.setattr(places, "PACKAGE", tmp_path / "home" / "package")
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    name = f"tracer-{tracer_build.source_key(sources)}"
+    carried = tmp_path / "home" / "package" / "_built" / name
+    carried.mkdir(parents=True)
+    (tmp_path / "home").chmod(0o700)
+    for file in ("ff_launch", ".complete"):
+        (carried / file).write_text("carried")
+    lines: list[str] = []
+    tracer = tracer_build.ensure_tracer(lines.append)
+    assert tracer.directory == (carried if user else tmp_path / "cache" / name)
+    assert (tracer.directory / "ff_launch").read_text() == "carried"
+    assert tracer_build.ensure_tracer(lines.append) == tracer
+    assert lines == []
 
 
 def test_a_failing_build_shows_its_last_words(sources: Path) -> None:

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: MIT
+"""What .ci/test-wheel runs inside a bare system, which has the folder /test: installs flagfinder in
+one way, and uses it.
+
+    python3 inside.py root|user|pipx|uv|zipapp
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEST = Path("/test")
+WHEELS = f"--find-links={TEST}/wheels"
+COMPILERS = ("cc", "gcc", "clang", "c++", "g++", "rustc", "cargo", "cmake", "make", "ld", "as")
+PIP = (
+    "python3",
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--break-system-packages",
+    "--no-index",
+    WHEELS,
+)
+USER, HOME = 1000, "/home/user"
+SECONDS = 300.0
+
+
+class Failure(Exception):
+    """Something is not as it should be."""
+
+
+class System:
+    """The installed flagfinder, and who uses it."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.is_root = way in ("root", "zipapp")
+        self.command = "flagfinder.pyz" if way == "zipapp" else "flagfinder"
+        # What starts flagfinder as the user, with rights that others do not have.
+        self.rights: tuple[str, ...] = ()
+        self.env = dict(os.environ)
+        if not self.is_root:
+            Path(HOME).mkdir()
+            os.chown(HOME, USER, USER)
+            self.env |= {"HOME": HOME, "PATH": f"{HOME}/.local/bin:{self.env['PATH']}"}
+            self.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{TEST}/wheels"}
+
+    def start(self, *words: str | Path, **how: Any) -> subprocess.Popen[str]:
+        """A program of the user's."""
+        who: dict[str, Any] = {}
+        if words[0] == self.command and self.rights:
+            words = (*self.rights, *words)
+        elif not self.is_root:
+            who = {"user": USER, "group": USER, "extra_groups": []}
+        command = [os.fspath(word) for word in words]
+        return subprocess.Popen(command, env=self.env, cwd="/tmp", text=True, **who, **how)
+
+    def run(self, *words: str | Path, status: int = 0) -> str:
+        """All that it prints."""
+        process = self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            printed, _ = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise Failure(f"{words} has not ended after {SECONDS} s") from None
+        if process.returncode != status:
+            raise Failure(f"{words} ended with {process.returncode}:\n{printed}")
+        return printed
+
+    def install(self) -> None:
+        match self.way:
+            case "root":
+                self.run(*PIP, "--root-user-action=ignore", "flagfinder")
+            case "user":
+                self.run(*PIP, "--user", "flagfinder")
+            case "pipx":
+                self.run("pipx", "install", "flagfinder")
+            case "uv":
+                uv = ("uv", "tool", "install", "--python", "/usr/bin/python3", "--no-index", WHEELS)
+                self.run(*uv, "flagfinder")
+            case "zipapp":
+                shutil.copy(TEST / "flagfinder.pyz", "/usr/local/bin")
+
+    @contextmanager
+    def hung(self, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+        """A program that has come to hang."""
+        with self.start(*words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+            try:
+                time.sleep(0.5)
+                yield process
+            finally:
+                process.kill()
+
+    def why(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """The root of the report, and the ``story``."""
+        text = self.run(self.command, "why", str(process.pid), "--json")
+        report: dict[str, Any] = json.loads(text[text.index("{") :])
+        return {**report["root"], "story": " ".join(report["story"])}
+
+
+def expect(printed: str, *parts: str) -> None:
+    for part in parts:
+        if part not in printed:
+            raise Failure(f"no {part!r} in:\n{printed}")
+
+
+def demo(system: System) -> None:
+    """What `make demo` shows."""
+    system.run("mkdir", "/tmp/demo")
+    for name in ("histogram", "libgomp.so.1"):
+        system.run("cp", TEST / "demo" / name, "/tmp/demo")
+    printed = system.run("sh", TEST / "demo/run.sh", "/tmp/demo")
+    expect(printed, "data flag:", "libgomp.so.1+0x", "written by normal run", "silent.fifo")
+    expect(printed, "the condition was met" if system.is_root else "watching needs root")
+
+
+def hangs(system: System) -> None:
+    """In several languages."""
+    with system.hung("python3", TEST / "programs/deadlock.py") as process:
+        root = system.why(process)
+        if root["kind"] != "deadlock" or root["at"]["function"] != "takes":
+            raise Failure(f"of deadlock.py: {root}")
+    with system.hung(TEST / "programs/polls") as process:
+        expect(system.why(process)["story"], "waits for ready (polls+0x", "read on fd 0, a pipe")
+    system.run("mkfifo", "/tmp/fifo")
+    with system.hung("sh", "-c", "read line </tmp/fifo") as process:
+        root = system.why(process)
+        if root["kind"] != "input" or "/tmp/fifo" not in root["what"]:
+            raise Failure(f"of a shell: {root}")
+    printed = system.run(
+        system.command, "guard", "--after", "1", "--", TEST / "programs/deadlock", status=124
+    )
+    expect(printed, "waits for thread")
+
+
+def kernel_s(system: System) -> None:
+    """What the kernel records; a user has no more rights for it than these two."""
+    if not system.is_root:
+        names, user = "-all,+bpf,+perfmon", str(USER)
+        limits = ("--inh-caps", names, "--ambient-caps", names, "--bounding-set", names)
+        system.rights = ("setpriv", "--reuid", user, "--regid", user, "--clear-groups", *limits)
+    system.run("flagfinder", "events", "record", "-o", "/tmp/run.events", "--", "sleep", "0.3")
+    system.run("flagfinder", "graph", "build", "/tmp/run.events", "-o", "/tmp/run.graph")
+    expect(system.run("flagfinder", "events", "top", "--", "sleep", "0.3"), "sleep")
+    with system.hung(TEST / "programs/polls") as process:
+        words = (
+            "watch",
+            str(process.pid),
+            "polls",
+            "ready",
+            "--until",
+            "write",
+            "--duration",
+            "60",
+        )
+        watching = system.start("flagfinder", *words, stdout=subprocess.PIPE)
+        assert watching.stdout is not None and process.stdin is not None
+        expect(watching.stdout.readline(), "watching")
+        process.stdin.write("\n")
+        process.stdin.flush()
+        expect(watching.communicate(timeout=SECONDS)[0], "write  0x0 -> 0x1")
+
+
+def main(way: str) -> None:
+    if there := [name for name in COMPILERS if shutil.which(name)]:
+        raise Failure(f"this system has {there}")
+    system = System(way)
+    if way == "uv":
+        subprocess.run([*PIP, "--root-user-action=ignore", "uv"], check=True)
+    began = time.monotonic()
+    system.install()
+    installed = time.monotonic() - began
+    with system.hung(TEST / "programs/deadlock") as process:
+        began = time.monotonic()
+        root = system.why(process)
+        answered = time.monotonic() - began
+    if root["kind"] != "deadlock":
+        raise Failure(f"of deadlock: {root}")
+    print(f"  install {installed:.1f} s, first answer {answered:.2f} s", flush=True)
+    expect(system.run(system.command, "--version"), "flagfinder 0.")
+    if way in ("root", "user", "zipapp"):
+        hangs(system)
+    if way in ("root", "user"):
+        printed = system.run("flagfinder", "doctor", status=0 if system.is_root else 1)
+        expect(printed, "programs see under it what they see without", "compiled")
+        demo(system)
+        kernel_s(system)
+        print(
+            "  doctor, hangs in C, C++, Python and sh, guard, the demo, watch, events: as expected",
+            flush=True,
+        )
+
+
+try:
+    main(sys.argv[1])
+except Failure as failure:
+    sys.exit(f"  {failure}")
