@@ -153,8 +153,7 @@ test-wheel: zipapp
 	.ci/test-wheel dist
 
 sdist: $(STAMPS)/wheel-tools
-	build/wheel-tools/bin/python -c \
-		'from setuptools import build_meta; print("dist/" + build_meta.build_sdist("dist"))'
+	build/wheel-tools/bin/python setup.py --quiet sdist --dist-dir dist
 
 clean:
 	rm -rf build target $(VENV) flagfinder.egg-info
