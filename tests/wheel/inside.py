@@ -99,6 +99,9 @@ class System:
         with self.start(*words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
             try:
                 time.sleep(0.5)
+                while not has_come_to_wait(process.pid):
+                    time.sleep(0.5)
+                time.sleep(0.5)
                 yield process
             finally:
                 process.kill()
@@ -108,6 +111,13 @@ class System:
         text = self.run(self.command, "why", str(process.pid), "--json")
         report: dict[str, Any] = json.loads(text[text.index("{") :])
         return {**report["root"], "story": " ".join(report["story"])}
+
+
+def has_come_to_wait(pid: int) -> bool:
+    """Whether its threads sleep; of several, one may poll. On a busy machine that takes a while."""
+    files = Path(f"/proc/{pid}/task").glob("*/stat")
+    sleeps = [file.read_text().rpartition(")")[2].split()[0] == "S" for file in files]
+    return sleeps.count(False) <= (len(sleeps) > 1)
 
 
 def expect(printed: str, *parts: str) -> None:
