@@ -94,9 +94,10 @@ class System:
                 shutil.copy(TEST / "flagfinder.pyz", "/usr/local/bin")
 
     @contextmanager
-    def hung(self, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    def hung(self, *words: str | Path, **how: Any) -> Iterator[subprocess.Popen[str]]:
         """A program that has come to hang."""
-        with self.start(*words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        how = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, **how}
+        with self.start(*words, **how) as process:
             try:
                 time.sleep(0.5)
                 while not has_come_to_wait(process.pid):
@@ -142,8 +143,12 @@ def hangs(system: System) -> None:
         root = system.why(process)
         if root["kind"] != "deadlock" or root["at"]["function"] != "takes":
             raise Failure(f"of deadlock.py: {root}")
-    with system.hung(TEST / "programs/polls") as process:
-        expect(system.why(process)["story"], "waits for ready (polls+0x", "read on fd 0, a pipe")
+    # A user sees that end of a pipe which is the user's.
+    with system.start("sleep", "600", stdout=subprocess.PIPE) as giver:
+        with system.hung(TEST / "programs/polls", stdin=giver.stdout) as process:
+            root = system.why(process)
+            expect(root["story"], "waits for ready (polls+0x", "read on fd 0", "sleep")
+        giver.kill()
     system.run("mkfifo", "/tmp/fifo")
     with system.hung("sh", "-c", "read line </tmp/fifo") as process:
         root = system.why(process)
