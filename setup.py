@@ -13,11 +13,14 @@ from __future__ import annotations
 import atexit
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.install import install
 from setuptools_rust import Binding, RustExtension
 
 ROOT = Path(__file__).resolve().parent
@@ -67,6 +70,17 @@ class BuildWithTracerSources(build_py):
             )
 
 
+class InstallWithPages(install):
+    """install, plus the manual page and what shells complete: made from the package as built."""
+
+    def run(self) -> None:
+        super().run()
+        if self.build_lib is None or self.install_data is None:
+            return  # nothing was built
+        words = [sys.executable, ROOT / "share.py", self.build_lib, self.install_data]
+        subprocess.run(words, check=True)
+
+
 setup(
     version=workspace_version(),
     packages=find_packages(include=["flagfinder", "flagfinder.*", "flagfinder_pytest"]),
@@ -75,7 +89,7 @@ setup(
         "flagfinder.report": ["hang_page.html", "why_page.html"],
     },
     include_package_data=False,
-    cmdclass={"build_py": BuildWithTracerSources},
+    cmdclass={"build_py": BuildWithTracerSources, "install": InstallWithPages},
     rust_extensions=[
         RustExtension(
             "flagfinder._core",
