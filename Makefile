@@ -24,7 +24,7 @@ CARGO  := cargo
 PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core graph pintools include \
 	bpf frida_agents lldb_scripts -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
-	setup.py pyproject.toml Cargo.toml Cargo.lock
+	setup.py share.py pyproject.toml Cargo.toml Cargo.lock
 # Each clippy has other opinions: those of this one are errors, those of others are shown.
 CLIPPY_OF_RECORD := 0.1.95
 STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version)),-D warnings)
@@ -103,8 +103,9 @@ test-rust: $(STAMPS)/packages-live
 lint: lint-others lint-rust
 
 lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
-	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py
-	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py
+	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts setup.py share.py
+	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench fuzz lab lldb_scripts \
+		setup.py share.py
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 flagfinder flagfinder_pytest
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache

@@ -14,11 +14,14 @@ import atexit
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.install import install
 from setuptools_rust import Binding, RustExtension
 
 # .ci/wheel names one that links for old C libraries.
@@ -70,6 +73,17 @@ class BuildWithTracerSources(build_py):
             )
 
 
+class InstallWithPages(install):
+    """install, plus the manual page and what shells complete: made from the package as built."""
+
+    def run(self) -> None:
+        super().run()
+        if self.build_lib is None or self.install_data is None:
+            return  # nothing was built
+        words = [sys.executable, ROOT / "share.py", self.build_lib, self.install_data]
+        subprocess.run(words, check=True)
+
+
 setup(
     version=workspace_version(),
     packages=find_packages(include=["flagfinder", "flagfinder.*", "flagfinder_pytest"]),
@@ -78,7 +92,7 @@ setup(
         "flagfinder.report": ["hang_page.html", "why_page.html"],
     },
     include_package_data=False,
-    cmdclass={"build_py": BuildWithTracerSources},
+    cmdclass={"build_py": BuildWithTracerSources, "install": InstallWithPages},
     rust_extensions=[
         RustExtension(
             "flagfinder._core",

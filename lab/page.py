@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from case import KINDS, PARTS, ROOT, Case
-from judge import CONTAINS, FAILED, HALF, NOTHING, RIGHT, WRONG
+from judge import CONTAINS, HALF, RIGHT, WRONG
 
 PAGE = ROOT / "docs" / "accuracy.md"
 VERBS = ("spin", "core", "diff", "find", "why", "why-core", "guard", "diagnose")
@@ -24,7 +24,6 @@ Row = dict[str, Any]
 def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
     """Writes the page."""
     every = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
-    by_id = {case.id: case for case in cases}
     rows = [row for row in every if not row["without"] and row["verb"] in VERBS]
     plain = [row for row in rows if row["load"] == "idle"]
     families = {case.family for case in cases}
@@ -48,33 +47,32 @@ def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
         "- *Open*: rules may be made for it. *Check*: run by whoever changes a rule. *Sealed*: "
         "nobody looks",
         "  at a cause before the release is out.",
-        "- **right**: the first word, or the root, is the truth. **in it**: the answer contains "
-        "it. **half**:",
-        "  right class, something is missing. **wrong**: something else is claimed. Of a negative "
-        "right",
-        "  means that nothing was claimed.",
+        "- A cell has two shares: of answers whose first word, or root, is the truth, and of those "
+        "that claim",
+        "  something else. The rest is in between, or nothing. Of a negative right means that "
+        "nothing was",
+        "  claimed.",
     ]
     if starts.exists():
         text.append(f"- {_starts(json.loads(starts.read_text(encoding='utf-8')))}")
     positive = [row for row in plain if row["kind"] != "negative"]
     negative = [row for row in plain if row["kind"] == "negative"]
-    for title, chosen, key in (
-        ("By part and verb", positive, lambda row: (row["part"], row["verb"])),
-        ("Negatives", negative, lambda row: (row["part"], row["verb"])),
-        ("By kind and verb", positive, lambda row: (KINDS[row["kind"]], row["verb"])),
-        ("By language and verb", positive, lambda row: (row["language"], row["verb"])),
+    busy = [{**row, "part": "beside a busy process"} for row in rows if row["load"] == "busy"]
+    kinds = [{**row, "kind": KINDS.get(row["kind"])} for row in positive]
+    for title, chosen, group in (
+        ("By part", [*positive, *busy], "part"),
+        ("Negatives", negative, "part"),
+        ("By kind", kinds, "kind"),
+        ("By language", positive, "language"),
     ):
-        text += ["", f"## {title}", "", *_table(chosen, key)]
-    busy = [row for row in rows if row["load"] == "busy"]
-    if busy:
-        text += ["", "## Beside a busy process", "", *_table(busy, lambda row: ("", row["verb"]))]
+        text += ["", f"## {title}", "", *_table(chosen, group)]
     text += ["", "## How it says it knows", "", *_marks(plain)]
     text += ["", "## Cost", "", *_cost(plain)]
     if foreign := [row for row in every if row["verb"] not in VERBS]:
         text += ["", "## Other tools on the same cases", "", *_foreign(foreign, plain)]
     for rule in sorted({row["without"] for row in every} - {""}):
         text += ["", f"## Without {rule}", "", *_ablation(every, rule)]
-    text += ["", "## Wrong answers", "", *_wrong(plain, by_id)]
+    text += ["", "## Wrong answers", "", *_wrong(plain)]
     PAGE.write_text("\n".join(text) + "\n", encoding="utf-8")
     return 0
 
@@ -102,26 +100,23 @@ def _rows_of(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
     ]
 
 
-def _table(rows: Sequence[Row], key: Callable[[Row], tuple[str, str]]) -> list[str]:
-    groups: dict[tuple[str, str], list[Row]] = {}
+def _table(rows: Sequence[Row], group: str) -> list[str]:
+    """A row for each group, with a cell for each verb: right and wrong."""
+    groups: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
+        groups.setdefault(row[group], {}).setdefault(row["verb"], []).append(row)
+    verbs = [verb for verb in VERBS if any(verb in own for own in groups.values())]
     order = {name: index for index, name in enumerate((*PARTS, *KINDS.values()))}
 
-    def place(one: tuple[tuple[str, str], list[Row]]) -> tuple[int, str, int]:
-        (group, verb), _ = one
-        return order.get(group, len(order)), group, VERBS.index(verb)
+    def cell(own: Sequence[Row]) -> str:
+        return f"{_share(own, [RIGHT]):.0%}, {_share(own, [WRONG]):.0%}" if own else ""
 
-    head = ("", "verb", "families", "looks", "right", "in it", "half", "nothing", "wrong", "failed")
     body = []
-    for (group, verb), own in sorted(groups.items(), key=place):
-        families = {row["case"].split("/")[0] for row in own}
-        shares = [
-            f"{_share(own, [result]):.0%}"
-            for result in (RIGHT, CONTAINS, HALF, NOTHING, WRONG, FAILED)
-        ]
-        body.append((group, verb, str(len(families)), str(len(own)), *shares))
-    return _rows_of(head, body)
+    for name in sorted(groups, key=lambda name: (order.get(name, len(order)), name)):
+        own = groups[name]
+        families = {row["case"].split("/")[0] for looks in own.values() for row in looks}
+        body.append((name, str(len(families)), *(cell(own.get(verb, ())) for verb in verbs)))
+    return _rows_of(("", "families", *verbs), body)
 
 
 def _marks(rows: Sequence[Row]) -> list[str]:
@@ -162,17 +157,23 @@ def _cost(rows: Sequence[Row]) -> list[str]:
 
 
 def _foreign(foreign: Sequence[Row], plain: Sequence[Row]) -> list[str]:
-    """For each case that other tools were asked about: did what they printed name the cause?"""
+    """Of the cases that other tools were asked about: of how many is the cause in what they
+    printed?
+    """
+    asked: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {}
+    cases = {row["case"] for row in foreign}
+    for row in (*foreign, *(row for row in plain if row["case"] in cases)):
+        asked.setdefault(row["verb"], set()).add(row["case"])
+        if row["result"] in (RIGHT, CONTAINS):
+            named.setdefault(row["verb"], set()).add(row["case"])
     tools = sorted({row["verb"] for row in foreign})
-    names = sorted({row["case"] for row in foreign})
-    words = {RIGHT: "yes", CONTAINS: "in it", HALF: "half", FAILED: "failed"}
-    best: dict[tuple[str, str], str] = {}
-    for row in (*foreign, *plain):
-        cell = words.get(row["result"], "wrong" if row["result"] == WRONG else "no")
-        best.setdefault((row["case"], row["verb"]), cell)
-    ours = ("spin", "why")
-    body = [(name, *(best.get((name, one), "") for one in (*tools, *ours))) for name in names]
-    return _rows_of(("case", *tools, *ours), body)
+    body = [
+        (tool, str(len(asked[tool])), str(len(named.get(tool, ()))))
+        for tool in (*tools, "spin", "why")
+        if tool in asked
+    ]
+    return _rows_of(("tool", "cases", "named the cause"), body)
 
 
 def _ablation(every: Sequence[Row], rule: str) -> list[str]:
@@ -199,19 +200,16 @@ def _ablation(every: Sequence[Row], rule: str) -> list[str]:
     return _rows_of(("family", "right with", "without", "wrong with", "without"), body)
 
 
-def _wrong(rows: Sequence[Row], by_id: dict[str, Case]) -> list[str]:
-    """One row for each case and verb with a wrong answer; nothing of what is sealed is shown."""
-    body, sealed = [], 0
-    seen: set[tuple[str, str]] = set()
+def _wrong(rows: Sequence[Row]) -> list[str]:
+    """One row for each case with a wrong answer; nothing of what is sealed is shown."""
+    sealed = {row["case"] for row in rows if row["result"] == WRONG and row["part"] == "sealed"}
+    wrong: dict[str, dict[str, str]] = {}
     for row in rows:
-        if row["result"] != WRONG or (row["case"], row["verb"]) in seen:
-            continue
-        seen.add((row["case"], row["verb"]))
-        if row["part"] == "sealed":
-            sealed += 1
-            continue
-        truth = by_id[row["case"]].about if row["case"] in by_id else ""
-        said = row["said"].replace("|", "\\|")
-        body.append((row["case"], row["verb"], said[:110], truth))
-    table = _rows_of(("case", "verb", "said", "truth"), body) if body else ["None shown."]
-    return [*table, "", f"{sealed} more in *sealed*."] if sealed else table
+        if row["result"] == WRONG and row["part"] != "sealed":
+            wrong.setdefault(row["case"], {}).setdefault(row["verb"], row["said"])
+    body = [
+        (case, ", ".join(verbs), next(iter(verbs.values())).replace("|", "\\|")[:80])
+        for case, verbs in wrong.items()
+    ]
+    table = _rows_of(("case", "verbs", "said"), body) if body else ["None shown."]
+    return [*table, "", f"{len(sealed)} more cases in *sealed*."] if sealed else table

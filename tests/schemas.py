@@ -23,7 +23,7 @@ from typing import (
 )
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.append(str(Path(__file__).parents[1]))  # what is installed comes first
 
 import jsonschema
 from harness import ROOT
@@ -56,6 +56,7 @@ REPORTS: dict[str, Any] = {
     "registers": flags.RegistersFields,
     "spin": live.SpinFields,
     "why": live.WhyFields,
+    "why-all": live.WhyAllFields,
     "guard": live.GuardFields,
     "watch": WatchFields,
     "poke": live.PokeFields,

@@ -22,7 +22,7 @@ from flagfinder.live.apart import LeftBehind, ask_apart
 from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
 from flagfinder.live.guard import Hang, guard
 from flagfinder.live.tree import LeftProcess
-from flagfinder.live.why_chain import why_text
+from flagfinder.live.why_chain import why_texts
 from flagfinder.report.junit import Problem, junit_xml
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
@@ -84,8 +84,33 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             "no command behind --" if not options.command else "neither --after nor --idle",
             "flagfinder guard --after 60 -- COMMAND",
         )
-    output: Path | None = options.output
-    command = quote_command(*options.command)
+    return run_guarded(
+        options.command,
+        terminal,
+        after=options.after,
+        idle=options.idle,
+        timeout=options.timeout,
+        output=options.output,
+        cores=options.core,
+        junit_path=options.junit,
+        as_json=options.json,
+    )
+
+
+def run_guarded(
+    words: Sequence[str],
+    terminal: Terminal,
+    *,
+    after: float | None = None,
+    idle: float | None = None,
+    timeout: float = TREE_TIMEOUT,
+    output: Path | None = None,
+    cores: bool = False,
+    junit_path: Path | None = None,
+    as_json: bool = False,
+) -> int:
+    """Runs the command, and tells of it as ``flagfinder guard`` does; returns the exit code."""
+    command = quote_command(*words)
     hangs: list[Hang] = []
     not_ended: list[LeftProcess] = []
 
@@ -97,14 +122,14 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             terminal.warning(warning.replace("##[", "## [") if _on_github() else warning)
         if output is not None:
             try:
-                _write_apart(output, lambda: _write(output, hang, command), options.timeout)
+                _write_apart(output, lambda: _write(output, hang, command), timeout)
                 terminal.message(f"wrote {output}/why.txt, why.json, why.html")
             except OSError as error:  # the story still goes to the screen
                 terminal.warning(f"{output} can't be written: {error.strerror}")
             else:
-                if options.core:
-                    _write_cores(output, hang, options.timeout, terminal)
-        if options.json:
+                if cores:
+                    _write_cores(output, hang, timeout, terminal)
+        if as_json:
             return
         if _on_github():
             terminal.raw(_annotation(hang))
@@ -113,7 +138,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             from flagfinder.report.why_report import show_why
 
             with _without_commands(terminal):
-                show_why(terminal, hang.reports[0])
+                show_why(terminal, hang.reports[:1])
 
     def left(remaining: list[LeftProcess]) -> None:
         not_ended.extend(remaining)
@@ -122,15 +147,15 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if output is not None and hangs:
             with contextlib.suppress(OSError):  # said above
                 text = _all_text(hangs[0], command, remaining)
-                _write_apart(output, lambda: _write_text(output, text), options.timeout)
+                _write_apart(output, lambda: _write_text(output, text), timeout)
 
-    junit = _Junit(options.junit, command, options.timeout) if options.junit is not None else None
+    junit = _Junit(junit_path, command, timeout) if junit_path is not None else None
     try:
         status = guard(
-            options.command,
-            after=options.after,
-            idle=options.idle,
-            timeout=options.timeout,
+            words,
+            after=after,
+            idle=idle,
+            timeout=timeout,
             hung=hung,
             left=left,
         )
@@ -142,8 +167,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         try:
             junit.ended(status, hangs, not_ended)
         except OSError as error:  # the command's status is told all the same
-            terminal.warning(f"{options.junit} can't be written: {error.strerror}")
-    if options.json:
+            terminal.warning(f"{junit_path} can't be written: {error.strerror}")
+    if as_json:
         fields: GuardFields = {
             "schema": "flagfinder.guard/1",
             "exit_code": status,
@@ -235,7 +260,7 @@ def _all_text(hang: Hang, command: str, left: Sequence[LeftProcess] = ()) -> str
         f"{command} hangs: {hang.because}",
         *hang.notes,
         *map(str, left),
-        *(why_text(report) for report in hang.reports),
+        *why_texts(hang.reports),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -256,7 +281,7 @@ def _write(folder: Path, hang: Hang, command: str) -> None:
     _write_text(folder, _all_text(hang, command))
     if hang.reports:
         text = Terminal.json_text(_fields(hang))
-        files = {"why.json": text, "why.html": why_page(hang.reports[0])}
+        files = {"why.json": text, "why.html": why_page(hang.reports[0], hang.reports[1:])}
         for name, content in files.items():
             write_private(folder / name, content.encode("utf-8", "backslashreplace"))
 
@@ -287,12 +312,18 @@ def _without_commands(terminal: Terminal) -> Generator[None]:
 
 def _annotation(hang: Hang) -> str:
     """One line, as GitHub reads workflow commands: line ends and per cents are written as %XX."""
-    lines = hang.reports[0].story if hang.reports else (hang.because, *hang.notes)
-    text = "\n".join(visible(line) for line in lines)
-    for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
-        text = text.replace(character, code)
-    place = _in_repository(hang.reports[0].place) if hang.reports else ""
-    return f"::error {place}title=The command hangs::{text}"
+    first = hang.reports[0] if hang.reports else None
+    lines = first.story if first is not None else (hang.because, *hang.notes)
+    text = _escaped("\n".join(visible(line) for line in lines), "%\r\n")
+    place = _in_repository(first.place) if first is not None else ""
+    hangs = str(first.tests[0]) if first is not None and first.tests else "The command"
+    return f"::error {place}title={_escaped(visible(hangs), '%,:')} hangs::{text}"
+
+
+def _escaped(text: str, characters: str) -> str:
+    for character in characters:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
 
 
 def _in_repository(spot: Spot | None) -> str:

@@ -99,7 +99,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="end when the program prints TEXT; its stdout and stderr then pass through a pipe of "
         "the recorder's, or a pseudo-terminal in place of a terminal, unchanged",
     )
-    parser.add_argument("--stop-after", type=SECONDS, help="end after SECONDS in any case")
+    parser.add_argument(
+        "--duration",
+        "--stop-after",
+        dest="stop_after",
+        type=SECONDS,
+        help="end after SECONDS in any case",
+    )
     parser.add_argument(
         "--then",
         choices=("kill", "leave"),
@@ -182,7 +188,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 _OF_RECORDINGS = (
-    *("--tracer", "--level", "--last", "--stop-when-spinning", "--until", "--stop-after", "--then"),
+    *("--tracer", "--level", "--last", "--stop-when-spinning", "--until", "--then"),
+    *("--duration", "--stop-after"),
     *("--follow-children", "--no-follow-children", "--env", "--generated-code", "--values-in"),
     *("--from-break", "--max-steps", "--thread", "--into"),
 )

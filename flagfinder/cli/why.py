@@ -42,11 +42,16 @@ from flagfinder.shared.visible import quote_command
 from flagfinder.trace.trace import open_trace
 
 if TYPE_CHECKING:
-    from flagfinder.live.fields import WhyFields
+    from flagfinder.live.fields import WhyAllFields, WhyFields
+
+_APART = 10.0  # s
+_IDLE = 10.0  # s
 
 _EXAMPLES = """\
   flagfinder why 4711                  who owes what the process waits for, to the end of the chain
   flagfinder why -n server             the process that is called so
+  flagfinder why --all                 which processes of this machine hang
+  flagfinder why -- make test          runs it; says why once it does nothing for 10 s
   flagfinder why 4711 --thread 4713    begin with this thread
   flagfinder why 4711 --html why.html  a page with a drawing of the threads and processes
   flagfinder why 4711 --stacks         also all open calls of all threads
@@ -61,9 +66,13 @@ copy of the thread, [by code] of the program, or [assumed]. Threads that poll ar
 who has the other end of a pipe, and no other process. Of recordings, each thread that owes is
 followed to the branch at which it left the good run's way, and to the value behind that branch.
 
-exit codes: 0 the end of the chain is known; 1 it is not; 65 no core of a 64-bit program, files
-that are not those of the process, or an unreadable recording; 69 no such process, or none that
-can be looked at; 77 no permission to look at it"""
+--all has a line for each process whose chain ends in a circle, or with one that is stopped, frozen
+or has ended; or that burns a processor and reads and writes nothing. It is seen so twice, --for
+seconds apart. `why -- COMMAND` is `guard --idle 10 -- COMMAND`.
+
+exit codes: 0 the end of the chain is known; 1 it is not, or with --all none hangs; 65 no core of a
+64-bit program, files that are not those of the process, or an unreadable recording; 69 no such
+process, or none that can be looked at; 77 no permission to look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -85,6 +94,16 @@ def add_parser(subparsers: Subparsers) -> None:
         "--name",
         help="the process whose program, script or own name is this; of several the one from which "
         "the others descend",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="a line for each process of this machine that hangs"
+    )
+    parser.add_argument(
+        "--for",
+        dest="apart",
+        type=SECONDS,
+        default=_APART,
+        help=f"with --all: the time between the two looks (default {_APART:g})",
     )
     parser.add_argument("--core", type=Path, help="an ELF core of a dead process instead")
     add_places(parser, "its executable")
@@ -109,6 +128,9 @@ def add_parser(subparsers: Subparsers) -> None:
         f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
     add_timeout(parser, DEFAULT_TIMEOUT)
+    parser.needs("--for", "goes with --all only", lambda parsed: parsed.all)
+    for option in ("--thread", "--children", "--stacks", "--html", "--budget"):
+        parser.needs(option, "is about one process", lambda parsed: not parsed.all)
     for option in ("--program", "--sysroot"):
         parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
     parser.needs(
@@ -134,17 +156,22 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    named = (options.core is not None) + (options.name is not None)
+    if options.command:
+        return _guarded(options, terminal)
+    named = (options.core is not None) + (options.name is not None) + options.all
     given = len(options.target) + named
     if not given or given > 1 + (len(options.target) == 2 and not named):
         raise UsageError(
             "One thing can be looked at, not more" if given else "It isn't said what to look at",
             count(len(options.target), "word")
             + ("" if options.core is None else " and --core")
-            + ("" if options.name is None else " and --name"),
+            + ("" if options.name is None else " and --name")
+            + (" and --all" if options.all else ""),
             "flagfinder why PID, flagfinder why -n NAME, flagfinder why NORMAL SPIN (two "
             "recordings), or flagfinder why --core FILE",
         )
+    if options.all:
+        return _all(options, terminal)
     if options.html is not None:
         check_writable(options.html)
     report = _report(options, terminal)
@@ -154,13 +181,47 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         from flagfinder.report.why_report import show_why
 
-        show_why(terminal, report)
-        for other in others:
-            terminal.result(f"process {other.pid} ({other.program}):")
-            show_why(terminal, other)
+        show_why(terminal, [report, *others])
     if options.html is not None:
-        write_page(options.html, lambda: why_page(report), terminal)
+        write_page(options.html, lambda: why_page(report, others), terminal)
     return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
+
+
+def _guarded(options: argparse.Namespace, terminal: Terminal) -> int:
+    from flagfinder.cli.guard import run_guarded  # most looks start no command
+
+    if options.target or options.core is not None or options.name is not None or options.all:
+        raise UsageError(
+            "One thing can be looked at, not more",
+            "a command behind --, and a process",
+            "flagfinder why -- COMMAND",
+        )
+    return run_guarded(options.command, terminal, idle=_IDLE, as_json=options.json)
+
+
+def _all(options: argparse.Namespace, terminal: Terminal) -> int:
+    from flagfinder.live.everyone import hung  # of one process nothing of it is needed
+
+    def told(number: int) -> None:
+        terminal.message(f"looking at {count(number, 'process', 'processes')} twice")
+
+    found = hung(options.apart, options.timeout, told)
+    if options.json:
+        fields: WhyAllFields = {
+            "schema": "flagfinder.why-all/1",
+            "seconds": options.apart,
+            "count": found.count,
+            "reports": [report.raw for report in found.reports],
+            "notes": list(found.notes),
+        }
+        terminal.answer(fields)
+    else:
+        from flagfinder.report.why_report import show_all
+
+        show_all(terminal, found.reports)
+        for note in found.notes:
+            terminal.message(note)
+    return EXIT_FOUND if found.reports else EXIT_NOTHING_FOUND
 
 
 def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder.flags.python_objects import SINGLETONS, holds_singleton, is_interpreters
 from flagfinder.interpreters.python import PythonLoop
+from flagfinder.shared.syntax import expression_of
 
 if TYPE_CHECKING:
     from flagfinder.flags.fields import FlagFields
@@ -62,7 +63,7 @@ def _place(when: str) -> str | None:
     if len(when) > _LONGEST:
         return None
     try:
-        node: ast.expr = ast.parse(when, mode="eval").body
+        node = expression_of(when)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # the condition comes from a trace, which may hold any text
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):

@@ -29,6 +29,7 @@ from flagfinder.interpreters.python_blocked import blocked, is_library
 from flagfinder.interpreters.python_loop import Scope, scope_around
 from flagfinder.interpreters.python_pools import replaced_workers
 from flagfinder.interpreters.python_sources import Sources
+from flagfinder.shared.syntax import expression_of
 
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import (
@@ -202,7 +203,7 @@ def _question(loop: PythonLoop) -> ast.expr:
     from.
     """
     try:
-        return ast.parse(loop.when or "()", mode="eval").body
+        return expression_of(loop.when or "()")
     except SyntaxError:
         return ast.Tuple(list(_sources(loop)), ast.Load())
 
@@ -211,7 +212,7 @@ def _sources(loop: PythonLoop) -> Iterator[ast.expr]:
     for way in loop.exits:
         for source in (way.when.partition(" does not raise ")[0], *way.where.values()):
             with contextlib.suppress(SyntaxError):  # `each of ..`
-                yield ast.parse(source, mode="eval").body
+                yield expression_of(source)
 
 
 def _file(path: str) -> str:

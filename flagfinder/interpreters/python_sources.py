@@ -8,12 +8,12 @@ import errno
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.interpreters.python_loop import Loop, TooManyWaysError, find_loops
+from flagfinder.shared.syntax import tree_of
 from flagfinder.shared.typed import Self
 
 # File, function, lines, caller.
@@ -151,9 +151,7 @@ class Sources:
         if len(content) > _LARGEST_SOURCE or _has_too_many_words(content):
             return f"{file} is too large to be read"
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what Python thinks of it is the program's affair
-                tree = ast.parse(content)
+            tree = tree_of(content)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return f"{file} is not in the Python that flagfinder itself runs in"
         if _is_extreme(tree):

@@ -148,6 +148,13 @@ class WaitsForFields(TypedDict):
     statement: str | None
 
 
+class TestedFields(SpotFields):
+    """A test of a test runner. ``tid``: the thread that runs it, null where it is a task."""
+
+    pid: int
+    tid: int | None
+
+
 class LinkFields(TypedDict):
     """One step of the chain. ``owed_by`` is null where nobody is known; ``stack`` is that of the
     waiter, innermost first. ``at`` is the innermost place of the program's author in it: not of the
@@ -164,7 +171,9 @@ class LinkFields(TypedDict):
 
 
 class RootFields(TypedDict):
-    """Where the chain ends, and where that thread stands."""
+    """Where the chain ends, and where that thread stands. ``note``: of a circle, why nobody is left
+    to end it, where the links alone don't say that.
+    """
 
     kind: RootKind
     pid: int | None
@@ -172,6 +181,7 @@ class RootFields(TypedDict):
     name: str
     what: str
     at: SpotFields | None
+    note: str | None
 
 
 class OpenCallFields(SpotFields):
@@ -198,8 +208,8 @@ class ThreadStackFields(TypedDict):
 class WhyFields(TypedDict):
     """Why a process does not go on. ``story`` has at most six lines, the most important first;
     ``next`` has the command that helps most, if one does. ``not_asked``: what the time limit left
-    no time for. ``others``: of a command's other processes, by ``guard`` and ``--children``.
-    ``stacks``: of all threads, with ``--stacks``.
+    no time for. ``tests``: those that processes of the chain are in. ``others``: of a command's
+    other processes, by ``guard`` and ``--children``. ``stacks``: of all threads, with ``--stacks``.
     """
 
     schema: Literal["flagfinder.why/1"]
@@ -209,11 +219,25 @@ class WhyFields(TypedDict):
     story: list[str]
     links: list[LinkFields]
     root: RootFields
+    tests: NotRequired[list[TestedFields]]
     next: list[str]
     notes: list[str]
     not_asked: list[str]
     others: NotRequired[list[WhyFields]]
     stacks: NotRequired[list[ThreadStackFields]]
+
+
+@final
+class WhyAllFields(TypedDict):
+    """The processes of a machine that hung at both of two looks, ``seconds`` apart. ``count``: of
+    processes that were looked at.
+    """
+
+    schema: Literal["flagfinder.why-all/1"]
+    seconds: float
+    count: int
+    reports: list[WhyFields]
+    notes: list[str]
 
 
 class LeftProcessFields(TypedDict):

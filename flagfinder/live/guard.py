@@ -14,14 +14,14 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import ENOENT
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from flagfinder import _core
-from flagfinder.live.apart import LeftBehind, ask_apart
-from flagfinder.live.deadline import TREE_TIMEOUT, Deadline, note_on
+from flagfinder.live.ask_all import ask_all
+from flagfinder.live.deadline import TREE_TIMEOUT
 from flagfinder.live.family import Family
 from flagfinder.live.idleness import wait
-from flagfinder.live.tree import Answer, Asked, LeftProcess, ask, asked
+from flagfinder.live.tree import Asked, LeftProcess
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.environment import target_environment
 from flagfinder.shared.errors import UsageError
@@ -80,7 +80,7 @@ def guard(
                 # The command's own process is asked first, and also if it is one that waits to be
                 # reaped.
                 pids = tuple(dict.fromkeys((process.pid, *family.living())))
-                found = _ask(pids, timeout)
+                found = ask_all(pids, timeout)
                 hung(Hang(pids, because, found.reports, found.notes))
             finally:
                 # A second signal must not leave the tree alive: the end takes seconds at most.
@@ -92,21 +92,6 @@ def guard(
                     if found is not None:
                         forget_waiting()
     return EXIT_HUNG
-
-
-def _ask(pids: Sequence[int], timeout: float) -> Asked:
-    """The answers that came in time, whatever holds up the others."""
-    answers: dict[int, Answer] = {}
-
-    def hear(what: object) -> None:
-        answer = cast("Answer", what)
-        answers[answer[0]] = answer
-
-    try:
-        deadline = Deadline.after(timeout)
-        return ask_apart(lambda post: ask(pids, deadline=deadline, so_far=post), timeout, hear)
-    except LeftBehind as failure:
-        return asked(answers.values(), [note_on(failure.because, failure.untold)])
 
 
 @dataclass(frozen=True)

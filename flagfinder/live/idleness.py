@@ -60,14 +60,15 @@ def wait(
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """What the processes did so far."""
 
     processes: frozenset[int]
     bytes: int
     ran: float  # s
+    wanted: float  # s: with the time that they waited for a processor
 
-    def differs(self, before: _Work, seconds: float) -> bool:
+    def differs(self, before: Work, seconds: float) -> bool:
         """Whether there was work since."""
         ran = self.ran - before.ran
         return (
@@ -77,12 +78,18 @@ class _Work:
         )
 
 
-def _work(pid: int) -> _Work:
-    pids = [pid, *descendants(pid)]
-    done, ran = 0, 0.0
+def _work(pid: int) -> Work:
+    return work_of([pid, *descendants(pid)])
+
+
+def work_of(pids: list[int]) -> Work:
+    """What these processes did so far, as far as they live and may be looked at."""
+    living: list[int] = []
+    done, ran, waited = 0, 0.0, 0.0
     for one in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
             text = Path(f"/proc/{one}/io").read_text(encoding="ascii")
+            living.append(one)
             done += sum(
                 int(line.split()[1])
                 for line in text.splitlines()
@@ -90,5 +97,7 @@ def _work(pid: int) -> _Work:
             )
         for task in Path(f"/proc/{one}/task").glob("*/schedstat"):
             with contextlib.suppress(OSError, ValueError, IndexError):
-                ran += int(task.read_text(encoding="ascii").split()[0]) / 1e9
-    return _Work(frozenset(pids), done, ran)
+                times = task.read_text(encoding="ascii").split()
+                ran += int(times[0]) / 1e9
+                waited += int(times[1]) / 1e9
+    return Work(frozenset(living), done, ran, ran + waited)

@@ -14,7 +14,7 @@ import signal
 import sys
 
 from flagfinder.live.tree import NOT_OURS, LeftProcess, descendants
-from flagfinder.live.why_chain import WhyReport, why_text
+from flagfinder.live.why_chain import WhyReport, why_texts
 from flagfinder.shared.visible import visible
 
 
@@ -32,7 +32,7 @@ def story(found: bytes) -> tuple[str, str]:
     except (ValueError, KeyError, TypeError):
         return "why it hangs is not known", "`flagfinder why` of the run gave no answer"
     root = next((report for report in reports if report.found), reports[0]).story[0]
-    return visible(root), "\n\n".join(why_text(report) for report in reports)
+    return visible(root), "\n\n".join(why_texts(reports))
 
 
 def _main() -> None:

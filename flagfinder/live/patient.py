@@ -58,8 +58,8 @@ def by_name(name: str) -> Patient:
     one that it gave itself. Of several the one from which all others descend. Raises UsageError
     where there is none, or no such one.
     """
-    ours = set(_ancestors(os.getpid()))
-    found = sorted(pid for pid in _processes() if pid not in ours and name in _names(pid))
+    ours = set(ancestors(os.getpid()))
+    found = sorted(pid for pid in processes() if pid not in ours and name in _names(pid))
     if not found:
         raise UsageError(
             f"No process is called {name}",
@@ -98,7 +98,8 @@ def has_ended(status: dict[str, str]) -> bool:
     return status.get("State", "").startswith("Z") and status.get("Threads") == "1"
 
 
-def _processes() -> Iterator[int]:
+def processes() -> Iterator[int]:
+    """Those of which more is left than an exit status."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and not has_ended(status_of(int(entry.name))):
             yield int(entry.name)
@@ -131,11 +132,12 @@ def _command(pid: int) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
 
-def _ancestors(pid: int) -> Iterator[int]:
+def ancestors(pid: int) -> Iterator[int]:
+    """The process, and those that it descends from."""
     while pid > 0:
         yield pid
         pid = int(status_of(pid).get("PPid", "0"))
 
 
 def _family(head: int, pids: list[int]) -> Iterator[int]:
-    return (pid for pid in pids if head in _ancestors(pid))
+    return (pid for pid in pids if head in ancestors(pid))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Answer = tuple[int, str | None, Sequence[str] | None]
 """Of a process: JSON of its report, or the four parts of why there is none."""
 
-_PATIENCE = 6.0  # s, for all processes together: none is begun after that
+PATIENCE = 6.0  # s, for all processes together: none is begun after that
 _BUDGET = 0.3
 _PYTHON = 4  # processes whose Python code is read, at the same time
 _GLANCES = 64  # processes of which a first look is told
@@ -55,9 +55,11 @@ def ask(
     *,
     deadline: Deadline | None = None,
     so_far: Callable[[Answer], object] | None = None,
+    patience: float = PATIENCE,
 ) -> Asked:
     """``why`` for each process that no chain of those asked before led to. At the ``deadline``
-    nothing new is begun. ``so_far`` hears answers as they come, of which ``asked`` makes the same.
+    nothing new is begun, nor once ``patience`` is over. ``so_far`` hears answers as they come, of
+    which ``asked`` makes the same.
     """
     require_own_proc()
     deadline = deadline or Deadline.after(TREE_TIMEOUT)
@@ -68,7 +70,7 @@ def ask(
             so_far((pid, _core.why_at_first(pid), None))
     in_source, unreadable = asked_in_code(unseen)
     answers, left = _core.why_each(
-        unseen, json.dumps(in_source), _BUDGET, _PATIENCE, deadline.for_engine, so_far
+        unseen, json.dumps(in_source), _BUDGET, patience, deadline.for_engine, so_far
     )
     notes = list(unreadable)
     if left:
@@ -81,8 +83,15 @@ def asked(answers: Iterable[Answer], notes: Iterable[str]) -> Asked:
     """What the engine's answers say, and these notes."""
     given = list(answers)
     reports = [WhyReport.from_json(text) for _, text, _ in given if text is not None]
-    failed = [f"process {pid}: {what[0]}: {what[1]}" for pid, _, what in given if what is not None]
-    reports.sort(key=lambda report: (not report.found, _only_sleeps(report)))
+    # That one has ended meanwhile is no news.
+    failed = [
+        f"process {pid}: {what[0]}: {what[1]}"
+        for pid, _, what in given
+        if what is not None and Path(f"/proc/{pid}").exists()
+    ]
+    reports.sort(
+        key=lambda report: (not report.tests, not report.found, _only_sleeps(report)),
+    )
     return Asked(tuple(reports), (*failed, *notes))
 
 

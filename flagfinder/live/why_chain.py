@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder.live.why_links import WhyLink, WhyRoot, link_from_raw, root_from_raw
-from flagfinder.live.why_story import Line, plain, story
+from flagfinder.live.why_story import Line, circle, legend, plain, story
 from flagfinder.shared.build import build, check_schema
 from flagfinder.shared.spot import Spot
 from flagfinder.shared.visible import visible
@@ -35,11 +36,17 @@ class ThreadStack:
     call: str | None
     frames: tuple[OpenCall, ...]
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is blocked and has no code of the program's author open."""
+        return self.call is not None and not any(frame.own for frame in self.frames)
+
 
 @dataclass(frozen=True)
 class WhyReport:
-    """What ``flagfinder why`` found. ``not_asked`` lists what the time limit left no time for.
-    ``raw`` is the JSON object it was made from.
+    """What ``flagfinder why`` found. ``tests``: what processes of the chain are in, of a test
+    runner. ``not_asked`` lists what the time limit left no time for. ``raw`` is the JSON object it
+    was made from.
     """
 
     pid: int
@@ -52,6 +59,7 @@ class WhyReport:
     notes: tuple[str, ...]
     not_asked: tuple[str, ...]
     stacks: tuple[ThreadStack, ...]
+    tests: tuple[Spot, ...]
     raw: WhyFields = field(repr=False, compare=False)
 
     @classmethod
@@ -73,6 +81,7 @@ class WhyReport:
             root=root_from_raw(raw["root"]),
             story=(),
             not_asked=tuple(raw.get("not_asked", ())),
+            tests=tuple(Spot.from_raw(item) for item in raw.get("tests", ())),
             stacks=tuple(_stack(item) for item in raw.get("stacks", ())),
             raw=raw,
         )
@@ -82,7 +91,7 @@ class WhyReport:
     @property
     def lines(self) -> list[Line]:
         """The story, each piece with its role."""
-        return story(self.pid, self.links, self.root)
+        return story(self.pid, self.links, self.root, self.tests)
 
     @property
     def found(self) -> bool:
@@ -92,19 +101,21 @@ class WhyReport:
     @property
     def place(self) -> Spot | None:
         """Where to look in the source first: at the end of the chain, or in the circle."""
-        links = list(self.links)
-        if self.root.kind == "deadlock" and links and links[-1].owed_by is not None:
-            back = links[-1].owed_by
-            begin = next((at for at, link in enumerate(links) if link.waiter == back), 0)
-            spots = [link.at for link in links[begin:]]
-        else:
-            spots = [self.root.at, *(link.at for link in reversed(links))]
+        ring = circle(self.links) if self.root.kind == "deadlock" else ()
+        before = (link.at for link in reversed(self.links))
+        spots = [link.at for link in ring] or [self.root.at, *before]
         return next((spot for spot in spots if spot is not None and spot.file is not None), None)
 
     def of_the_dead(self) -> WhyReport:
         """The same once its processes have ended: there is no command left to run."""
         self.raw["next"] = []
         return replace(self, next=())
+
+
+def why_texts(reports: Sequence[WhyReport]) -> list[str]:
+    """The reports as plain text, and what the marks in them mean."""
+    meaning = legend([report.links for report in reports])
+    return [*map(why_text, reports), *([meaning] if meaning else [])]
 
 
 def why_text(report: WhyReport) -> str:

@@ -27,6 +27,11 @@ class WhyNode:
     tid: int
     name: str
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """What tells it from all others: names change."""
+        return self.pid, self.tid
+
 
 @dataclass(frozen=True)
 class WhyLink:
@@ -54,7 +59,8 @@ class WhyLink:
 @dataclass(frozen=True)
 class WhyRoot:
     """Where the chain ends. ``pid`` and ``tid`` are None where no process is known. ``at``: where
-    that thread stands.
+    that thread stands. ``note``: of a circle, why nobody is left to end it, where the links alone
+    don't say that.
     """
 
     kind: RootKind
@@ -63,6 +69,7 @@ class WhyRoot:
     name: str
     what: str
     at: Spot | None = None
+    note: str | None = None
 
     @property
     def node(self) -> WhyNode | None:

@@ -8,9 +8,13 @@ and a plain text are made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from flagfinder.live.why_links import WhyLink, WhyNode, WhyRoot
+from flagfinder.shared.spot import Spot
+
+if TYPE_CHECKING:
+    from flagfinder.live.fields import WhyKnown
 
 Role = Literal["", "fault", "unknown", "waits", "place", "sure", "unsure"]
 Line = list[tuple[str, Role]]
@@ -24,25 +28,60 @@ _KINDS = {
 }
 # What nobody will end: no good news. Their text names who it is.
 _FAULTS = ("deadlock", "ended", "stopped", "frozen")
-_MARKS = {"by-code": "by code"}
+# How a link is known: as it is marked, and what that means.
+_MARKS: dict[WhyKnown, tuple[str, str]] = {
+    "seen": ("[seen]", "in the kernel or in memory"),
+    "proved": ("[proved]", "a copy of the thread that owes did it"),
+    "by-code": ("[by code]", "the program's code says so"),
+    "assumed": ("[assumed]", "nobody else is left, or it is the usual one"),
+}
 _SURE = ("seen", "proved")
+_MOST_NAMED = 3
 
 
-def story(pid: int, chain: Sequence[WhyLink], root: WhyRoot) -> list[Line]:
-    """The root, then the links from the first thread on; of long chains the middle is left out."""
+def story(
+    pid: int, chain: Sequence[WhyLink], root: WhyRoot, tests: Sequence[Spot] = ()
+) -> list[Line]:
+    """The root, the test that hangs if it is one, then the links from the first thread on, but a
+    circle before what leads to it. Of long chains the middle is left out.
+    """
     names = _Names(pid, chain, root)
-    links = list(chain)
+    ring = circle(chain) if root.kind == "deadlock" else ()
+    links = [*ring, *chain[: len(chain) - len(ring)]]
     # The last link may only repeat what the root says.
     own = links.pop() if links and _repeats(links[-1], root) else None
-    room = _MOST_LINES - 1
+    room = _MOST_LINES - 1 - bool(tests)
     left = max(0, len(links) - room + 1) if len(links) > room else 0
     head, tail = (links, []) if not left else (links[:2], links[2 + left :])
-    first = names.root(root, own)
+    first = names.root(root, own, ring)
     lines = [names.link(link, root) for link in head]
     if left:
         lines.append([(f".. {left} more links; --json has them all", "")])
     lines += [names.link(link, root) for link in tail]
-    return [first, *lines]
+    return [first, *([_tests(tests)] if tests else []), *lines]
+
+
+def _tests(tests: Sequence[Spot]) -> Line:
+    names = list(dict.fromkeys(str(test) for test in tests))
+    more = len(names) - _MOST_NAMED
+    line: Line = [("test: " if len(names) == 1 else "tests: ", "waits")]
+    line.append((", ".join(names[:_MOST_NAMED]), "place"))
+    return [*line, (f" and {more} more", "")] if more > 0 else line
+
+
+def circle(chain: Sequence[WhyLink]) -> tuple[WhyLink, ...]:
+    """The links at the end of the chain that lead back to where they begin."""
+    back = chain[-1].owed_by if chain else None
+    for at, link in enumerate(chain):
+        if back is not None and link.waiter.place == back.place:
+            return tuple(chain[at:])
+    return ()
+
+
+def legend(chains: Iterable[Sequence[WhyLink]]) -> str:
+    """What the marks in these chains mean; empty where there are none."""
+    used = {link.known for chain in chains for link in chain}
+    return "; ".join(f"{mark}: {what}" for known, (mark, what) in _MARKS.items() if known in used)
 
 
 def plain(lines: Iterable[Line]) -> list[str]:
@@ -64,6 +103,7 @@ class _Names:
     def __init__(self, pid: int, links: Sequence[WhyLink], root: WhyRoot) -> None:
         owing = [link.owed_by for link in links if link.owed_by is not None]
         nodes = [*(link.waiter for link in links), *owing]
+        self._followed = {link.waiter.place for link in links} | {(root.pid, root.tid)}
         pids = {node.pid for node in nodes} | {root.pid, pid}
         self._one_process = len(pids - {None}) == 1
         self._told: set[tuple[int, str]] = set()
@@ -78,12 +118,14 @@ class _Names:
             return f"process {node.pid}{name}"
         return f"thread {node.tid}{name} of process {node.pid}"
 
-    def root(self, root: WhyRoot, own: WhyLink | None) -> Line:
-        """The first line. ``own``: the last link, if it says the same."""
+    def root(self, root: WhyRoot, own: WhyLink | None, ring: Sequence[WhyLink]) -> Line:
+        """The first line. ``own``: the last link, if it says the same; ``ring``: a circle."""
         role: Role = "waits"
         if root.kind in _FAULTS or root.kind == "unknown":
             role = "unknown" if root.kind == "unknown" else "fault"
         line: Line = [(f"{_KINDS.get(root.kind, root.kind)}: ", role)]
+        if ring and root.note is None:
+            return [*line, *self._circle(ring)]
         node = root.node
         if node is None or root.kind in _FAULTS:
             return [*line, (root.what, "")]
@@ -96,6 +138,21 @@ class _Names:
             line.append((f" waits for {own.statement or own.name}", ""))
         return [*line, (f": {root.what}", ""), *(_mark(own) if own is not None else ())]
 
+    def _circle(self, links: Sequence[WhyLink]) -> Line:
+        line: Line = []
+        more = max(0, len(links) - _MOST_NAMED)
+        last = min(len(links), _MOST_NAMED) - 1
+        for number, link in enumerate(links[:_MOST_NAMED]):
+            if number:
+                line.append((" and " if number == last and not more else ", ", ""))
+            line.append((self._who(link.waiter), ""))
+            if link.at is not None:
+                line += [(" at ", ""), (str(link.at), "place")]
+        if more:
+            line.append((f" and {more} more", ""))
+        alone = len(links) == 1
+        return [*line, (" waits for itself" if alone else " wait for each other", "")]
+
     def link(self, link: WhyLink, root: WhyRoot) -> Line:
         """``root``: its text is not repeated."""
         line: Line = [(self._who(link.waiter), "")]
@@ -105,15 +162,23 @@ class _Names:
         line.append((f" waits for {name}", ""))
         if link.owed_by is not None:
             line.append((f", owed by {self._who(link.owed_by, link.waiter.pid)}", ""))
-        # Within a process what is seen is the owner's id in the lock, or the like; of a child, that
-        # it lives.
-        owed = link.owed_by
-        is_near = owed is not None and (link.kind == "child" or owed.pid == link.waiter.pid)
-        if not (is_near and link.known == "seen") and link.reason != root.what:
+        if not self._is_plain(link) and link.reason != root.what:
             line.append((f": {link.reason}", ""))
         return [*line, *_mark(link)]
 
+    def _is_plain(self, link: WhyLink) -> bool:
+        """Whether the mark says enough. Within a process what is seen is the owner's id in the
+        lock, or the like; of a child, that it lives. What a copy of a thread had to pass before it
+        ended the wait is what the next line says of that thread.
+        """
+        owed = link.owed_by
+        if owed is None:
+            return False
+        if link.known == "proved":
+            return owed.place in self._followed
+        is_near = link.kind == "child" or owed.pid == link.waiter.pid
+        return is_near and link.known == "seen"
+
 
 def _mark(link: WhyLink) -> Line:
-    mark = f"[{_MARKS.get(link.known, link.known)}]"
-    return [(" ", ""), (mark, "sure" if link.known in _SURE else "unsure")]
+    return [(" ", ""), (_MARKS[link.known][0], "sure" if link.known in _SURE else "unsure")]

@@ -16,9 +16,9 @@ def size(count: int) -> str:
     raise AssertionError("unreachable")
 
 
-def count(number: int, noun: str) -> str:
-    """``1 thread``, ``12,400 threads``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count(number: int, noun: str, nouns: str | None = None) -> str:
+    """``1 thread``, ``12,400 threads``; ``nouns``: of several, if that is no ``s`` more."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {nouns or noun + 's'}"
 
 
 def duration(nanoseconds: int) -> str:

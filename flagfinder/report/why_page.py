@@ -5,30 +5,65 @@ the evidence of a link on a click.
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+
+from flagfinder import _core
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.live.why_links import WhyLink, WhyNode
-from flagfinder.live.why_story import Line
+from flagfinder.live.why_story import Line, legend
 from flagfinder.report.page import fill_page
-from flagfinder.report.why_drawing import Drawing, html_text
+from flagfinder.report.why_drawing import NARROW, Drawing, html_text
 from flagfinder.shared.spot import Spot
+from flagfinder.shared.visible import quote_command
+
+# What stands left and right of the drawing.
+_AROUND = 81
 
 
-def why_page(report: WhyReport) -> str:
-    """The page, as HTML without references to anything outside."""
+def why_page(report: WhyReport, others: Sequence[WhyReport] = ()) -> str:
+    """The page, as HTML without references to anything outside. ``others`` are reports of processes
+    beside this one.
+    """
+    reports = [report, *others]
     drawing = Drawing(report)
     return fill_page(
         "why_page.html",
         {
-            "TITLE": html_text(f"Why process {report.pid} does not go on"),
-            "SUBTITLE": html_text(report.program),
+            "TITLE": html_text(report.story[0]),
+            "SUBTITLE": html_text(f"process {report.pid}: {report.program}"),
+            "ORIGIN": html_text(_origin()),
             "KIND": _role(report.lines[0]),
-            "STORY": "".join(f"<li>{_line(line)}</li>" for line in report.lines),
-            "DRAWING": drawing.svg(),
+            "ANSWER": _line(report.lines[0]),
+            "STORY": "".join(f"<li>{_line(line)}</li>" for line in report.lines[1:]),
+            "MARKS": html_text(legend([one.links for one in reports])),
+            "OTHERS": "".join(map(_other, others)),
+            "FITS": f"{drawing.width + _AROUND}px",
+            "DRAWING": f'<div class="wide">{drawing.svg()}</div>'
+            f'<div class="narrow">{Drawing(report, NARROW).svg()}</div>',
             "EVIDENCE": "".join(
                 _evidence(number, link) for number, link in enumerate(report.links)
             ),
+            "NOTES": "".join(f"<p>{html_text(note)}</p>" for note in report.notes),
             "NEXT": "".join(f"<p><code>{html_text(command)}</code></p>" for command in report.next),
         },
+    )
+
+
+def _origin() -> str:
+    """On which machine, when, and by which command this was asked."""
+    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    command = quote_command("flagfinder", *sys.argv[1:])
+    return f"{os.uname().nodename}, {when}, flagfinder {_core.VERSION}: {command}"
+
+
+def _other(report: WhyReport) -> str:
+    story = "".join(f"<li>{_line(line)}</li>" for line in report.lines)
+    return (
+        f'<h3>process {report.pid} <span class="dim">{html_text(report.program)}</span></h3>'
+        f'<ol class="story of-{_role(report.lines[0])}">{story}</ol>'
     )
 
 

@@ -5,10 +5,12 @@ calls.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from flagfinder.live.why_chain import OpenCall, ThreadStack, WhyReport
-from flagfinder.live.why_story import Line, Role
+from flagfinder.live.why_story import Line, Role, legend
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
@@ -24,15 +26,34 @@ _STYLES: dict[Role, str] = {
 _IDS = 4
 
 
-def show_why(terminal: Terminal, report: WhyReport) -> None:
-    """At most six lines of story, then notes and the next command."""
-    for line in report.lines:
-        terminal.paragraph(_styled(line), 2)
-    show_stacks(terminal, report)
-    for note in report.notes:
-        terminal.message(note)
-    for command in report.next:
+def show_why(terminal: Terminal, reports: Sequence[WhyReport]) -> None:
+    """Of each at most six lines of story, then notes and the next command; at the end what the
+    marks mean.
+    """
+    for number, report in enumerate(reports):
+        if number:
+            terminal.paragraph(Text(f"process {report.pid} ({report.program}):", "bold"), 2)
+        for at, line in enumerate(report.lines):
+            terminal.paragraph(Text("  " if at else "").append_text(_styled(line)), 4)
+        show_stacks(terminal, report)
+        for note in report.notes:
+            terminal.message(note)
+        for command in report.next:
+            terminal.result(Text("next: ", "bold").append(command, "cyan"))
+    if meaning := legend([report.links for report in reports]):
+        terminal.paragraph(Text(meaning, "dim"))
+
+
+def show_all(terminal: Terminal, reports: Sequence[WhyReport]) -> None:
+    """A line for each process."""
+    for report in reports:
+        line = Text(f"{report.pid} ", "bold").append(f"({report.program.rpartition('/')[2]}): ")
+        terminal.paragraph(line.append_text(_styled(report.lines[0])), 4)
+    if reports:
+        command = f"flagfinder why {reports[0].pid}"
         terminal.result(Text("next: ", "bold").append(command, "cyan"))
+    else:
+        terminal.result("no process hangs, as far as can be told")
 
 
 def _styled(line: Line) -> Text:
@@ -40,25 +61,37 @@ def _styled(line: Line) -> Text:
 
 
 def show_stacks(terminal: Terminal, report: WhyReport) -> None:
-    """Threads that have the same open are told together."""
+    """Threads that have the same open are told together; so are those that run no code of the
+    program's author, if others do.
+    """
     alike: dict[tuple[str | None, tuple[str, ...]], list[ThreadStack]] = {}
+    idle = [stack for stack in report.stacks if stack.is_idle]
+    if len(idle) in (1, len(report.stacks)):
+        idle = []
     for stack in report.stacks:
-        what = (stack.call, tuple(str(frame.spot) for frame in stack.frames))
-        alike.setdefault(what, []).append(stack)
+        if stack not in idle:
+            what = (stack.call, tuple(str(frame.spot) for frame in stack.frames))
+            alike.setdefault(what, []).append(stack)
     for group in alike.values():
         terminal.result("")
         terminal.paragraph(Text(_title(group), "bold"), 2)
         for frame in group[0].frames:
             terminal.paragraph(_frame(frame), 6)
+    if idle:
+        terminal.result("")
+        terminal.paragraph(Text(f"{_title(idle)}, without code of the program"), 2)
 
 
 def _title(group: list[ThreadStack]) -> str:
     names = dict.fromkeys(stack.name for stack in group)
     ids = ", ".join(str(stack.tid) for stack in group[:_IDS])
     more = f" and {len(group) - _IDS} more" if len(group) > _IDS else ""
+    others = len(names) - _IDS
+    called = ", ".join(list(names)[:_IDS]) + (f" and {others} more" if others > 0 else "")
     who = f"thread {ids}" if len(group) == 1 else f"{count(len(group), 'thread')}: {ids}{more}"
-    does = f"in {group[0].call}" if group[0].call is not None else "runs"
-    return f"{who} ({', '.join(list(names)[:_IDS])}), {does}"
+    calls = dict.fromkeys(stack.call for stack in group if stack.call is not None)
+    does = f"in {', '.join(calls)}" if calls else "runs"
+    return f"{who} ({called}), {does}"
 
 
 def _frame(frame: OpenCall) -> Text:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,12 @@ from sizes import in_turn
 NAMES = {
     "monitor": "the monitor of java.lang.Object",
     "lock": "java.util.concurrent.locks.ReentrantLock$",
+}
+
+# In which method, and in what line.
+WAITS = {
+    "monitor": ("hold", "synchronized (other)"),
+    "lock": ("lock", "other.lock();"),
 }
 
 
@@ -54,6 +61,41 @@ def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> Non
         link = links[waiter]
         assert (link["owed_by"]["name"], link["known"]) == (owner, "seen"), report["story"]
         assert link["waits_for"]["name"].startswith(NAMES[how]), report["story"]
+        function, statement = WAITS[how]
+        line = SOURCES.joinpath("TwoLocks.java").read_text().split("\n")[link["at"]["line"] - 1]
+        assert link["at"]["function"] == f"TwoLocks.{function}", report["story"]
+        assert statement in line, report["story"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("mode", ["-Xint", "-Xcomp"])
+def test_stacks_have_java_s_calls_with_their_lines(mode: str, tmp_path: Path) -> None:
+    """As the interpreter has them, and of compiled code. jstack tells the truth."""
+    java, jstack = shutil.which("java"), shutil.which("jstack")
+    if java is None or jstack is None:
+        live_or_skip("no JDK is installed")
+    out = tmp_path / "stdout"
+    subprocess.run(["javac", "-d", tmp_path, SOURCES / "TwoLocks.java"], check=True)
+    command = [java, mode, "-Xmx64m", "-cp", tmp_path, "TwoLocks", "monitor"]
+    with (
+        out.open("wb") as stdout,
+        started(command, stdin=subprocess.PIPE, stdout=stdout) as process,
+    ):
+        wait_until(process, lambda: "started" in out.read_text())
+        time.sleep(1.5)
+        pid = str(process.pid)
+        ran = flagfinder("why", "--json", "--stacks", pid, timeout=120)
+        told = subprocess.run([jstack, pid], capture_output=True, text=True, check=True).stdout
+    stacks = {one["name"]: one["frames"] for one in json.loads(ran.stdout)["stacks"]}
+    for name in ("one", "two"):
+        of_thread = told.partition(f'"{name}" ')[2].partition("\n\n")[0]
+        truth = [
+            (method.rpartition("/")[2], int(line))
+            for method, line in re.findall(r"at ([\w./$@]+)\([\w]+\.java:(\d+)\)", of_thread)
+        ]
+        frames = [(one["function"], one["line"]) for one in stacks[name]]
+        assert len(truth) > 2
+        assert [one for one in frames if one in truth] == truth
 
 
 @pytest.mark.live
@@ -82,7 +124,7 @@ def test_a_task_that_its_own_pool_would_have_to_run(tmp_path: Path) -> None:
     waits = {link["waiter"]["name"]: link["waits_for"]["name"] for link in report["links"]}
     assert waits["one"] == "the result of a FutureTask", report["story"]
     assert waits["pool-1-thread-1"].endswith("that no thread runs"), report["story"]
-    assert report["next"] == [f"jstack {report['pid']}"]
+    assert report["next"] == [f"flagfinder why {report['pid']} --stacks"]
 
 
 # Says its port, and that it was asked; it never answers.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import pytest
 from harness import ROOT
+
+import flagfinder
+from flagfinder import _core
+from flagfinder.cli.common import VERBS
 
 SHIPPED = ("flagfinder-bindings", "flagfinder-frida-tracer")
 # A build leaves files in such places, which are no part of the sources.
@@ -193,3 +198,33 @@ def test_every_source_begins_with_its_licence() -> None:
 )
 def test_a_bpf_program_says_its_licence_to_the_kernel(source: Path) -> None:
     assert 'SECTION("license") = "Dual MIT/GPL"' in source.read_text()
+
+
+def test_the_manual_and_what_shells_complete_come_from_the_parser(tmp_path: Path) -> None:
+    """Made as a build makes them: without what commands import."""
+    package = tmp_path / "packages"
+    shutil.copytree(Path(flagfinder.__file__).parent, package / "flagfinder")
+    needs = ("argparse_manpage", "shtab", "packaging")
+    for name in needs:
+        found = importlib.util.find_spec(name)
+        if found is not None and found.origin is not None:
+            place = Path(found.origin)
+            if place.name == "__init__.py":
+                shutil.copytree(place.parent, package / name)
+            else:
+                shutil.copy(place, package)
+    ran = subprocess.run(
+        [sys.executable, "-S", ROOT / "share.py", package, tmp_path], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    manual = (tmp_path / "share/man/man1/flagfinder.1").read_text()
+    assert f"flagfinder {_core.VERSION}" in manual
+    for verb in VERBS:
+        assert f".SS \\fBflagfinder {verb}\\fR".replace("-", "\\-") in manual, verb
+    bash = tmp_path / "share/bash-completion/completions/flagfinder"
+    script = (
+        f"source {bash}; COMP_WORDS=(flagfinder why --sta); COMP_CWORD=2; _shtab_flagfinder; "
+        'printf "%s" "${COMPREPLY[@]}"'
+    )
+    completed = subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout
+    assert completed == "--stacks"

@@ -151,7 +151,9 @@ def test_a_fault_is_red_and_without_colours_bold(
         report = deadlock()
         root = {**report.raw["root"], "kind": kind}
         with os.fdopen(os.dup(theirs), "w") as screen, contextlib.redirect_stdout(screen):
-            show_why(Terminal(color), WhyReport.from_json(json.dumps({**report.raw, "root": root})))
+            show_why(
+                Terminal(color), [WhyReport.from_json(json.dumps({**report.raw, "root": root}))]
+            )
             screen.flush()
             said = os.read(ours, 1 << 16)
         os.close(ours)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import re
 import xml.etree.ElementTree as xml
 
@@ -63,6 +65,28 @@ def test_names_are_text() -> None:
     assert "\x1b" not in why_text(report(EVIL))
 
 
+def test_the_title_is_the_answer_and_the_page_says_where_it_was_asked() -> None:
+    page = why_page(report("app"))
+    answer = html.unescape(re.search(r"<title>(.*?)</title>", page)[1])  # type: ignore[index]
+    assert answer == report("app").story[0]
+    assert os.uname().nodename in page
+    assert "flagfinder 0." in page
+
+
+def test_other_processes_are_told_below() -> None:
+    page = why_page(report("app"), [report("helper")])
+    assert "<h3>process 1 <span" in page.partition("Other processes")[2]
+
+
+def test_a_narrow_page_draws_all_in_one_column() -> None:
+    page = why_page(report("app"))
+    wide, narrow = (
+        {box.get("x") for box in xml.fromstring(one).iter("rect") if box.get("class") == "process"}
+        for one in re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    )
+    assert (len(wide), len(narrow)) == (2, 1)
+
+
 def test_what_is_too_long_for_its_box_is_there_whole() -> None:
     """The browser cuts it with an ellipsis; on hover it is shown."""
     name = "a-lock-with-a-very-long-name-" * 8
@@ -80,12 +104,15 @@ def test_what_is_too_long_for_its_box_is_there_whole() -> None:
 def test_a_fault_a_gap_and_an_idle_thread_look_different(kind: str, role: str) -> None:
     raw = report("app").raw
     page = why_page(WhyReport.from_json(json.dumps({**raw, "root": {**raw["root"], "kind": kind}})))
-    assert f'<ol class="story of-{role}"><li><span class="{role}">' in page
+    assert f'<h1><span class="{role}">' in page
+    assert f'<ol class="story of-{role}"><li>' in page
 
 
 def test_boxes_and_evidence_say_where() -> None:
     page = why_page(report("app"))
-    assert page.count('<div class="line at">at one() app.c:5</div>') == 3, "three threads"
+    assert page.count('<div class="line at">at one() app.c:5</div>') == 6, (
+        "three threads, drawn twice"
+    )
     assert page.count("<dt>waits at</dt><dd>one() app.c:5 (/src/app.c)</dd>") == 3
 
 

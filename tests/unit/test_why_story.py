@@ -75,11 +75,58 @@ def circle() -> WhyReport:
 
 def test_each_link_says_where_and_nothing_twice() -> None:
     assert circle().story == (
-        "deadlock: thread 2 waits for thread 3, which waits for thread 2",
-        "thread 1 (dead) at main() dead.c:14 waits for mutex a, owed by thread 2 [seen]",
+        "deadlock: thread 2 (dead) at one() dead.c:5 and thread 3 at two() dead.c:8 wait for each "
+        "other",
         "thread 2 at one() dead.c:5 waits for mutex a, owed by thread 3 [seen]",
         "thread 3 at two() dead.c:8 waits for mutex a, owed by thread 2 [seen]",
+        "thread 1 at main() dead.c:14 waits for mutex a, owed by thread 2 [seen]",
     )
+
+
+def test_what_its_links_do_not_say_of_a_circle_is_told_first() -> None:
+    note = "all 9 other threads wait too: nobody is left"
+    of = node(2)
+    told = report(
+        [dict(one) for one in circle().raw["links"]], "deadlock", note, {**of, "note": note}
+    ).story
+    assert told[0] == f"deadlock: {note}"
+    assert told[1].startswith("thread 2 "), "the circle still comes before what leads to it"
+
+
+def test_a_thread_that_waits_for_itself_and_a_long_circle() -> None:
+    alone = report([link(node(1), node(1), at=spot("one", 5))], "deadlock", "x", node(1)).story
+    assert alone[0] == "deadlock: thread 1 (dead) at one() dead.c:5 waits for itself"
+    chain = [link(node(at), node(at % 5 + 1)) for at in range(1, 6)]
+    many = report(chain, "deadlock", "x", node(1)).story
+    assert many[0] == (
+        "deadlock: thread 1 (dead), thread 2, thread 3 and 2 more wait for each other"
+    )
+
+
+def test_how_a_copy_got_there_is_told_where_nothing_else_says_it() -> None:
+    reason = "a copy of it writes 0x1 there, after its `read` on fd 0 returns data"
+    first = link(node(1), node(2), known="proved", reason=reason)
+    followed = report([first, link(node(2), None, reason="y")], "input", "x", node(2))
+    assert followed.story[1].endswith("waits for mutex a, owed by thread 2 [proved]")
+    alone = report([first], "input", "x", node(3))
+    assert f"owed by thread 2: {reason} [proved]" in alone.story[1]
+
+
+def test_a_test_that_hangs_is_named_behind_the_cause() -> None:
+    tests = [{**spot(f"test_{at}", at, "/src/test_app.py"), "pid": 1, "tid": 1} for at in range(5)]
+    one = report([], "timer", "it sleeps", node(1), tests=tests[:1])
+    assert one.story[1] == "test: test_0() test_app.py:0"
+    many = report([], "timer", "it sleeps", node(1), tests=tests)
+    assert many.story[1].endswith("test_2() test_app.py:2 and 2 more")
+    chain = [link(node(at), node(at + 1)) for at in range(1, 10)]
+    assert len(report(chain, "timer", "it sleeps", node(10), tests=tests).story) == 6
+
+
+def test_marks_are_explained_once_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    show_why(Terminal("never"), [circle(), circle()])
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if "[seen]:" in line] == [shown[-1]]
+    assert "[assumed]" not in shown[-1], "what no line has is not explained"
 
 
 def test_a_reader_is_sent_into_the_circle_or_to_the_end_of_the_chain() -> None:
@@ -172,7 +219,7 @@ def test_a_long_chain_is_told_in_six_lines() -> None:
 def test_a_fault_a_gap_and_an_idle_thread_look_different(
     kind: str, color: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_why(Terminal("always"), report([], kind, "why", node(1)))
+    show_why(Terminal("always"), [report([], kind, "why", node(1))])
     shown = capsys.readouterr().out
     assert f"\x1b[1;{color}m" in shown if color else "\x1b[1m" in shown
     assert ";32m" not in shown
@@ -185,7 +232,7 @@ def test_threads_that_wait_alike_are_told_once(capsys: pytest.CaptureFixture[str
         return {"tid": tid, "name": "worker", "call": "futex", "frames": frames}
 
     stacks = [*(stack(tid, "wait", "take") for tid in range(2, 22)), stack(1, "main", sure=False)]
-    show_why(Terminal("never"), report([], "timer", "why", node(1), stacks=stacks))
+    show_why(Terminal("never"), [report([], "timer", "why", node(1), stacks=stacks)])
     shown = capsys.readouterr().out.splitlines()[1:]
     assert shown == [
         "",
@@ -196,3 +243,26 @@ def test_threads_that_wait_alike_are_told_once(capsys: pytest.CaptureFixture[str
         "thread 1 (worker), in futex",
         "  main() dead.c:3 ?",
     ]
+
+
+def test_threads_without_code_of_the_program_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stack(tid: int, call: str, own: bool) -> dict[str, Any]:
+        frame = {**spot(f"f{tid}", tid), "own": own, "sure": True}
+        return {"tid": tid, "name": f"GC {tid}", "call": call, "frames": [frame]}
+
+    stacks = [*(stack(tid, "futex", False) for tid in range(2, 22)), stack(1, "read", True)]
+    show_why(Terminal("never"), [report([], "timer", "why", node(1), stacks=stacks)])
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "",
+        "thread 1 (GC 1), in read",
+        "  f1() dead.c:1",
+        "",
+        "20 threads: 2, 3, 4, 5 and 16 more (GC 2, GC 3, GC 4, GC 5 and 16 more), in futex, "
+        "without code of",
+        "  the program",
+    ]
+    alike = [stack(1, "futex", False), stack(2, "futex", False)]
+    show_why(Terminal("never"), [report([], "timer", "why", node(1), stacks=alike)])
+    assert "  f2() dead.c:2" in capsys.readouterr().out, "where nothing is known all is shown"

@@ -22,9 +22,18 @@ pub enum Limit {
     },
 }
 
-/// For people, to a tenth of its unit: `100000s`, `1.5ms`.
+/// For people: `1.5ms`, `9.7s`, `5 min`, `27 h 46 min`, `11 days`.
 pub fn shown(time: Duration) -> String {
-    format!("{time:.1?}").replace(".0", "")
+    let two = |number: u64, unit: &str, rest: u64, below: &str| match rest {
+        0 => format!("{number} {unit}"),
+        _ => format!("{number} {unit} {rest} {below}"),
+    };
+    match time.as_secs() {
+        0..120 => format!("{time:.1?}").replace(".0", ""),
+        seconds @ ..7200 => two(seconds / 60, "min", seconds % 60, "s"),
+        seconds @ ..172_800 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
+        seconds => format!("{} days", seconds / 86400),
+    }
 }
 
 /// `None`: the call has no such argument.
@@ -60,7 +69,9 @@ mod tests {
 
     #[test]
     fn times_for_people_have_a_tenth_at_most() {
-        assert_eq!(shown(Duration::from_secs(100_000)), "100000s");
+        assert_eq!(shown(Duration::from_secs(100_000)), "27 h 46 min");
+        assert_eq!(shown(Duration::from_secs(300)), "5 min");
+        assert_eq!(shown(Duration::from_secs(1_000_000)), "11 days");
         assert_eq!(shown(Duration::new(9, 727_293_668)), "9.7s");
         assert_eq!(shown(Duration::from_micros(1500)), "1.5ms");
     }

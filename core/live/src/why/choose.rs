@@ -254,7 +254,8 @@ mod tests {
             way(3, Known::Assumed, blocked),
         ];
         let what = root(&choose(ways, &node(1), 0, false)).what.clone();
-        let begins = "nothing says which of 2 owes it; one of them: thread 3 () waits for lock";
+        let begins =
+            "2 threads could end this wait, and nothing tells them apart: thread 3 () waits";
         assert!(what.starts_with(begins), "{what}");
     }
 

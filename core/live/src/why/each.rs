@@ -106,7 +106,7 @@ pub fn why_each(
         .collect();
     found.retain(|(pid, _)| !passed.contains(pid));
     for mut report in chains {
-        finish(&mut report, &mut processes);
+        finish(&mut report, &mut processes, in_source);
         report.settle(deadline);
         found.push((report.pid, Ok(report)));
     }

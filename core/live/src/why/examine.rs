@@ -218,8 +218,15 @@ fn is_short(timeout: Timeout) -> bool {
 }
 
 fn stack(process: &Process, activity: &Activity) -> (Vec<Code>, Option<Spot>) {
-    let stack = activity.call.map(|call| process.stack(&call));
-    stack.unwrap_or_default()
+    let Some(call) = activity.call else {
+        return Default::default();
+    };
+    let (stack, at) = process.stack(&call);
+    let of_java = || {
+        let calls = java::calls(process, activity.tid);
+        Spot::first_own(calls.iter().map(|(whose, spot)| (*whose, spot))).cloned()
+    };
+    (stack, at.or_else(of_java))
 }
 
 fn over(process: &Process, pid: u32, tid: u32) -> Examined {
@@ -427,7 +434,7 @@ fn hears_itself(pid: u32, fd: i32) -> bool {
 fn limit(name: &str, timeout: Timeout, now: Option<Duration>, alone: bool) -> Obstacle {
     let when = match timeout.absolute {
         true => match now.map(|now| timeout.time.checked_sub(now)) {
-            Some(Some(left)) => format!("due in {left:.0?}"),
+            Some(Some(left)) => format!("due in {}", shown(left)),
             Some(None) => "due now".into(),
             None => "until a point in time; how far off that was is not known".into(),
         },

@@ -44,6 +44,8 @@ struct Goroutine {
     place: String,
     /// The same, if it is the author's.
     at: Option<Spot>,
+    /// Its open calls, innermost first.
+    calls: Vec<(Whose, Spot)>,
 }
 
 impl Goroutine {
@@ -114,6 +116,14 @@ pub fn obstacles(
     Some(vec![obstacle])
 }
 
+/// The open calls of each that waits.
+pub fn calls(process: &Process) -> Vec<Vec<(Whose, Spot)>> {
+    let inside = process.inside.as_ref();
+    let all = inside.and_then(|inside| blocked(&inside.names, &*inside.memory));
+    let all = all.unwrap_or_default().into_iter();
+    all.map(|one| one.calls).collect()
+}
+
 /// The goroutines that wait, where another one runs.
 pub fn also_blocked(process: &Process) -> Option<String> {
     let inside = process.inside.as_ref()?;
@@ -158,14 +168,15 @@ fn blocked(names: &Names, memory: &dyn AddressSpace) -> Option<Vec<Goroutine>> {
             Code { source, ..code }
         };
         let spots: Vec<(Whose, Spot)> = frames.iter().flat_map(|pc| names.spots(*pc)).collect();
-        let spots = spots.iter().map(|(whose, spot)| (*whose, spot));
-        let at = Spot::first_own(spots).cloned();
+        let each = spots.iter().map(|(whose, spot)| (*whose, spot));
+        let at = Spot::first_own(each).cloned();
         let codes: Vec<Code> = frames.into_iter().map(code).collect();
         Some(Goroutine {
             id: field(layout.id, 8)?,
             reason: text(memory, reason)?,
             place: place(&codes)?,
             at,
+            calls: spots,
         })
     };
     Some((0..count.min(MOST)).filter_map(goroutine).collect())
@@ -247,6 +258,7 @@ mod tests {
             reason: reason.into(),
             place: place.into(),
             at: None,
+            calls: Vec::new(),
         }
     }
 

@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use flagfinder_code::{AddressSpace, Names};
+use flagfinder_code::{AddressSpace, Names, Spot, Whose};
 
+use super::java_frames::Frames;
 use super::java_objects::Objects;
 use super::vm_structs::VmStructs;
 
@@ -136,6 +137,16 @@ impl HotSpot {
                 memory,
             },
         }
+    }
+
+    /// What the thread has open in Java, innermost first.
+    pub fn calls(&self, memory: &dyn AddressSpace, tid: u32) -> Vec<(Whose, Spot)> {
+        let thread = self.threads.iter().find(|thread| thread.tid == tid);
+        let frames = Frames {
+            structs: &self.structs,
+            memory,
+        };
+        thread.map_or_else(Vec::new, |thread| frames.of(thread.address))
     }
 
     pub fn wait(&self, memory: &dyn AddressSpace, tid: u32) -> Option<JavaWait> {

@@ -5,6 +5,8 @@
 //! name the owner of a lock, and the thread that is joined. Another wait may be ended by any of
 //! Java's threads, but by none of the virtual machine's own.
 
+use flagfinder_code::{Spot, Whose};
+
 use super::hotspot::JavaWait;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Process;
@@ -42,6 +44,15 @@ pub fn owed(process: &Process, tid: u32) -> Option<Obstacle> {
     };
     let debtor = Debtor::seen(Who::Thread(process.pid, owner), reason);
     Some(Obstacle::owed(kind, name, vec![debtor]))
+}
+
+/// What the thread has open in Java, innermost first.
+pub fn calls(process: &Process, tid: u32) -> Vec<(Whose, Spot)> {
+    let found = process.inside.as_ref().and_then(|inside| {
+        let machine = process.hot_spot()?;
+        Some(machine.calls(&*inside.memory, tid))
+    });
+    found.unwrap_or_default()
 }
 
 /// What this thread waits for, where HotSpot names nobody. `None`: it is no thread of Java, or it

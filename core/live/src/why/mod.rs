@@ -22,6 +22,7 @@ mod hotspot;
 mod in_core;
 mod ipc;
 mod java;
+mod java_frames;
 mod java_objects;
 mod locked;
 mod mounts;
@@ -39,6 +40,7 @@ mod stacks;
 mod stopped;
 mod terminal;
 mod terms;
+mod tested;
 mod undecided;
 mod vm_structs;
 mod walk;
@@ -132,6 +134,7 @@ fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>)
         name: at.name,
         what: "what keeps it was not found within the time limit".into(),
         at: None,
+        note: None,
     };
     WhyReport::of_chain(source, pid, program, links, root)
 }
@@ -188,7 +191,7 @@ pub fn why(
         let in_loop = |tid| loops.get(&tid).cloned();
         report.stacks = Some(stacks::stacks(&mut processes, pid, in_source, in_loop));
     }
-    finish(&mut report, &mut processes);
+    finish(&mut report, &mut processes, in_source);
     report.settle(deadline);
     let inside = processes
         .get(pid)
@@ -210,18 +213,13 @@ fn loops(spun: &SpinReport) -> FxHashMap<u32, Spot> {
 const TITLES: usize = 3;
 
 /// What to do next in a living process, and what could not be looked at.
-fn finish(report: &mut WhyReport, processes: &mut Processes) {
-    let mut is_java = |pid| {
-        let process = processes.get(pid);
-        process.is_some_and(|process| process.hot_spot().is_some())
-    };
+fn finish(report: &mut WhyReport, processes: &mut Processes, in_source: &InSource) {
     let stopped_by = |pid, tid| stopped::by(pid, &sample::now(pid, tid)?);
     let parent = |pid| {
         let is_over = Stat::of_thread(pid, pid).is_some_and(|stat| proc::is_over(stat.state()));
         is_over.then(|| process::status_number(pid, "PPid:"))?
     };
     let facts = next::Facts {
-        is_java: &mut is_java,
         stopped_by: &stopped_by,
         stacks_of: report.stacks.as_ref().map(|_| report.pid),
         parent: &parent,
@@ -231,6 +229,7 @@ fn finish(report: &mut WhyReport, processes: &mut Processes) {
     let mut chain: Vec<u32> = report.links.iter().map(|link| link.waiter.pid).collect();
     chain.extend(report.root.pid);
     chain.dedup();
+    report.tests = tested::tests(processes, &chain, in_source);
     let titles = chain.into_iter().filter_map(|pid| Some((pid, title(pid)?)));
     let told = titles.map(|(pid, title)| format!("process {pid} calls itself \"{title}\""));
     report.notes.extend(told.take(TITLES));
@@ -276,6 +275,7 @@ pub fn why_of_core(
             in_loop,
         ));
     }
+    report.tests = tested::tests(&mut processes, &[core.pid()], &nothing);
     if !stacks {
         report.next.push(next::of_core(path));
     }

@@ -23,8 +23,6 @@ fn quoted(word: &str) -> String {
 
 /// What is asked about processes while they live.
 pub struct Facts<'f> {
-    /// Does a virtual machine of Java run in the process? Only its own tool knows its stacks.
-    pub is_java: &'f mut dyn FnMut(u32) -> bool,
     /// What keeps a thread (process and thread id).
     pub stopped_by: &'f dyn Fn(u32, u32) -> Option<By>,
     /// The process whose stacks the report has.
@@ -39,15 +37,12 @@ pub fn of(links: &[Link], root: &Root, facts: Facts<'_>) -> Option<String> {
     let pid = root.pid.or(waits)?;
     let tid = root.tid.unwrap_or(pid);
     let Facts {
-        is_java,
         stopped_by,
         stacks_of,
         parent,
     } = facts;
-    let mut stacks = |pid: u32| match is_java(pid) {
-        true => Some(format!("jstack {pid}")),
-        false if stacks_of == Some(pid) => None,
-        false => Some(format!("flagfinder why {pid} --stacks")),
+    let stacks = |pid: u32| {
+        (stacks_of != Some(pid)).then(|| format!("flagfinder why {pid} --stacks"))
     };
     Some(match root.kind {
         RootKind::Stopped => match stopped_by(pid, tid) {
@@ -81,9 +76,9 @@ mod tests {
             name: "tracer".into(),
             what: "process 7 (tracer SIGTTIN) is stopped by a signal".into(),
             at: None,
+            note: None,
         };
         let facts = Facts {
-            is_java: &mut |_| false,
             stopped_by: &|_, _| by.clone(),
             stacks_of: Some(8),
             parent: &|_| parent,

@@ -71,6 +71,7 @@ impl End {
             name,
             what: self.what,
             at: None,
+            note: None,
         }
     }
 }

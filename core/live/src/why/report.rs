@@ -4,6 +4,7 @@
 use flagfinder_code::{Code, Spot};
 use serde::{Deserialize, Serialize};
 
+use super::tested::Tested;
 use crate::deadline::Deadline;
 use crate::report::Source;
 
@@ -105,6 +106,9 @@ pub struct Root {
     /// Where that thread stands, as [`Link::at`].
     #[serde(default)]
     pub at: Option<Spot>,
+    /// Of a circle: why nobody is left to end it, where its links alone do not say that.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 /// The chain of a report.
@@ -152,6 +156,9 @@ pub struct WhyReport {
     pub program: String,
     pub links: Vec<Link>,
     pub root: Root,
+    /// Tests of a test runner that processes of the chain are in.
+    #[serde(default)]
+    pub tests: Vec<Tested>,
     /// The command that helps most, if one does.
     pub next: Vec<String>,
     /// What could not be looked at.
@@ -183,6 +190,7 @@ impl WhyReport {
             source,
             pid,
             program,
+            tests: Vec::new(),
             next: Vec::new(),
             links,
             root,
@@ -266,6 +274,7 @@ mod tests {
             name: "worker".into(),
             what: "it computes".into(),
             at: None,
+            note: None,
         }
     }
 
@@ -277,6 +286,7 @@ mod tests {
             program: String::new(),
             links: Vec::new(),
             root,
+            tests: Vec::new(),
             next: Vec::new(),
             notes: Vec::new(),
             not_asked: Vec::new(),

@@ -9,6 +9,7 @@ use flagfinder_code::{Spot, Whose};
 use flagfinder_linux::syscalls;
 
 use super::asked::InSource;
+use super::java;
 use super::process::{Process, Processes};
 use super::report::{OpenCall, ThreadStack};
 use crate::stack::Stack;
@@ -31,7 +32,15 @@ pub fn stacks(
     let of = |tid: u32| {
         let activity = process.activity(tid)?;
         let of_source = in_source.stacks.get(&tid).map_or(&[][..], Vec::as_slice);
-        let mut frames = merged(&machine(process, tid), of_source);
+        let machine = machine(process, tid);
+        let of_java = match activity.call {
+            Some(_) => java::calls(process, tid),
+            None => Vec::new(),
+        };
+        let mut frames = match of_java.is_empty() {
+            true => merged(&machine, of_source),
+            false => above(&machine, of_java),
+        };
         if frames.is_empty() {
             let found = in_loop(tid).map(|spot| OpenCall {
                 spot,
@@ -63,6 +72,18 @@ fn machine(process: &Process, tid: u32) -> Vec<OpenCall> {
         sure,
     });
     told.collect()
+}
+
+/// Java's calls stand behind what they called: frames of its code tell the machine nothing.
+fn above(machine: &[OpenCall], of_java: Vec<(Whose, Spot)>) -> Vec<OpenCall> {
+    let is_native = |call: &&OpenCall| call.sure && call.spot.module.is_some();
+    let native = machine.iter().take_while(is_native).cloned();
+    let of_java = of_java.into_iter().map(|(whose, spot)| OpenCall {
+        spot,
+        own: whose == Whose::Own,
+        sure: true,
+    });
+    native.chain(of_java).collect()
 }
 
 /// Calls of Python stand where the machine's code evaluates them, in place of that.

@@ -68,8 +68,10 @@ pub(super) fn several(
     let more = texts.len() - shown + open;
     let told = texts[..shown].join("; ");
     let mut what = match count {
-        1 => format!("nothing says who owes it; the only one left that could: {told}"),
-        count => format!("nothing says which of {count} owes it; one of them: {told}"),
+        1 => format!("nothing says who ends this wait; the only thread left that could: {told}"),
+        count => {
+            format!("{count} threads could end this wait, and nothing tells them apart: {told}")
+        }
     };
     if more > 0 {
         what += &format!("; and {more} more");
@@ -82,6 +84,7 @@ pub(super) fn several(
         name: node.name.clone(),
         what,
         at: None,
+        note: None,
     };
     Chosen {
         links: vec![link],

@@ -16,6 +16,8 @@ const NAME: usize = 96;
 pub struct VmStructs {
     /// By type and field: offset within the structure, or address of a static field.
     places: FxHashMap<(String, String), u64>,
+    /// Bytes of a type.
+    sizes: FxHashMap<String, u64>,
 }
 
 /// Where an entry keeps what it tells.
@@ -60,7 +62,8 @@ impl VmStructs {
             let field = text(memory, word(entry.field)?);
             places.insert((text(memory, kind), field), place);
         }
-        Some(VmStructs { places })
+        let sizes = sizes(&exported, memory).unwrap_or_default();
+        Some(VmStructs { places, sizes })
     }
 
     #[cfg(test)]
@@ -71,6 +74,7 @@ impl VmStructs {
         };
         VmStructs {
             places: places.map(place).collect(),
+            sizes: FxHashMap::default(),
         }
     }
 
@@ -80,6 +84,32 @@ impl VmStructs {
             .get(&(kind.to_owned(), field.to_owned()))
             .copied()
     }
+
+    /// Bytes of an object of this type.
+    pub fn size(&self, kind: &str) -> Option<u64> {
+        self.sizes.get(kind).copied()
+    }
+}
+
+/// A second table has the types.
+fn sizes(
+    exported: &dyn Fn(&str) -> Option<u64>,
+    memory: &dyn AddressSpace,
+) -> Option<FxHashMap<String, u64>> {
+    let name = exported("gHotSpotVMTypeEntryTypeNameOffset")?;
+    let size = exported("gHotSpotVMTypeEntrySizeOffset")?;
+    let mut at = exported("gHotSpotVMTypes")?;
+    let stride = exported("gHotSpotVMTypeEntryArrayStride")?;
+    let mut found = FxHashMap::default();
+    for _ in 0..MOST {
+        let kind = memory.word(at.checked_add(name)?)?;
+        if kind == 0 {
+            break;
+        }
+        found.insert(text(memory, kind), memory.word(at.checked_add(size)?)?);
+        at = at.checked_add(stride)?;
+    }
+    Some(found)
 }
 
 fn text(memory: &dyn AddressSpace, address: u64) -> String {

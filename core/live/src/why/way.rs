@@ -161,6 +161,7 @@ pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
         name: node.name.clone(),
         what,
         at: None,
+        note: note.clone(),
     };
     Chosen {
         links: way.links,

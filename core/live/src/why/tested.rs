@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+//! Which test of a test runner a process is in.
+//!
+//! In: the open calls of its threads. Out: of each, the call of the program's author that the
+//! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG. Blind
+//! spots: tests that an event loop runs, JavaScript, and threads that run.
+
+use std::time::{Duration, Instant};
+
+use flagfinder_code::{Spot, Whose};
+use serde::{Deserialize, Serialize};
+
+use super::asked::InSource;
+use super::process::{Process, Processes};
+use super::{goroutines, java};
+use crate::stack::Stack;
+
+/// What the functions of runners begin with, and parts of paths of their files.
+const FUNCTIONS: [&str; 6] = [
+    "test::run_test",
+    "test::__rust_begin_short_backtrace",
+    "testing.tRunner",
+    "org.junit.",
+    "junit.framework.",
+    "org.testng.",
+];
+const FILES: [&str; 3] = ["/_pytest/", "/unittest/case.py", "/unittest/async_case.py"];
+/// Most processes and threads that are looked at, and time for them.
+const PROCESSES: usize = 3;
+const THREADS: usize = 64;
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// A test, and the thread that runs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested {
+    pub pid: u32,
+    /// Null: a task of a scheduler runs it.
+    pub tid: Option<u32>,
+    #[serde(flatten)]
+    pub spot: Spot,
+}
+
+/// Of these processes.
+pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> Vec<Tested> {
+    let begin = Instant::now();
+    let mut found = Vec::new();
+    for pid in pids.iter().take(PROCESSES) {
+        let Some(process) = processes.get(*pid) else {
+            continue;
+        };
+        let of_go = goroutines::calls(process);
+        let each = of_go.iter().filter_map(|calls| test_in(calls));
+        found.extend(each.map(|spot| Tested {
+            pid: *pid,
+            tid: None,
+            spot,
+        }));
+        for tid in process.tids().into_iter().take(THREADS) {
+            if begin.elapsed() > PATIENCE {
+                break;
+            }
+            if let Some(spot) = test_in(&calls(process, tid, in_source)) {
+                found.push(Tested {
+                    pid: *pid,
+                    tid: Some(tid),
+                    spot,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// As the program's language has them, innermost first.
+fn calls(process: &Process, tid: u32, in_source: &InSource) -> Vec<(Whose, Spot)> {
+    if let Some(calls) = in_source.stacks.get(&tid) {
+        let told = calls.iter().map(|spot| (spot.whose(), spot.clone()));
+        return told.collect();
+    }
+    let Some(call) = process.activity(tid).and_then(|activity| activity.call) else {
+        return Vec::new();
+    };
+    let of_java = java::calls(process, tid);
+    if !of_java.is_empty() {
+        return of_java;
+    }
+    let Some(inside) = &process.inside else {
+        return Vec::new();
+    };
+    let stack = Stack::of(&call, &*inside.memory, &inside.names);
+    let sure = stack.spots(&inside.names).into_iter();
+    let sure = sure.take_while(|(_, _, sure)| *sure);
+    sure.map(|(whose, spot, _)| (whose, spot)).collect()
+}
+
+/// What the innermost call of a runner called, of the author's.
+fn test_in(calls: &[(Whose, Spot)]) -> Option<Spot> {
+    let runner = calls.iter().position(|(_, spot)| is_runner(spot))?;
+    let mut inside = calls[..runner].iter().rev();
+    let (_, test) = inside.find(|(whose, _)| *whose == Whose::Own)?;
+    // Rust's tests are called by way of one.
+    let function = test.function.as_deref();
+    let function = function.map(|name| name.trim_end_matches("::{{closure}}").to_owned());
+    Some(Spot {
+        function,
+        ..test.clone()
+    })
+}
+
+fn is_runner(spot: &Spot) -> bool {
+    let function = spot.function.as_deref().unwrap_or_default();
+    let file = spot.file.as_deref().unwrap_or_default();
+    FUNCTIONS.iter().any(|begins| function.starts_with(begins))
+        || FILES.iter().any(|part| file.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(names: &[(&str, &str)]) -> Vec<(Whose, Spot)> {
+        let spot = |(function, file): &(&str, &str)| Spot {
+            function: Some((*function).into()),
+            file: Some((*file).into()),
+            ..Spot::default()
+        };
+        let told = names.iter().map(|name| (spot(name).whose(), spot(name)));
+        told.collect()
+    }
+
+    #[test]
+    fn the_authors_call_next_to_the_runner_is_the_test() {
+        let site = "/usr/lib/python3/dist-packages/_pytest/python.py";
+        let found = test_in(&calls(&[
+            ("wait", "/usr/lib/python3.11/threading.py"),
+            ("helper", "/src/app.py"),
+            ("test_hangs", "/src/test_app.py"),
+            ("pytest_pyfunc_call", site),
+            ("<module>", "/src/run.py"),
+        ]));
+        assert_eq!(
+            found.and_then(|spot| spot.function).as_deref(),
+            Some("test_hangs")
+        );
+        assert_eq!(test_in(&calls(&[("main", "/src/app.py")])), None);
+        assert_eq!(
+            test_in(&calls(&[("pytest_pyfunc_call", site)])),
+            None,
+            "in between two"
+        );
+    }
+}
