@@ -61,9 +61,9 @@ copy of the thread, [by code] of the program, or [assumed]. Threads that poll ar
 who has the other end of a pipe, and no other process. Of recordings, each thread that owes is
 followed to the branch at which it left the good run's way, and to the value behind that branch.
 
-exit codes: 0 the end of the chain is known; 1 it is not; 65 no core of a 64-bit program, files
-that are not those of the process, or an unreadable recording; 69 no such process, or none that
-can be looked at; 77 no permission to look at it"""
+exit codes: 0 the end of the chain is known; 1 it is not, or is assumed; 65 no core of a 64-bit
+program, files that are not those of the process, or an unreadable recording; 69 no such process, or
+none that can be looked at; 77 no permission to look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -85,8 +85,9 @@ class _Names:
             role = "unknown" if root.kind == "unknown" else "fault"
         line: Line = [(f"{_KINDS.get(root.kind, root.kind)}: ", role)]
         node = root.node
+        doubt: Line = [(" ", ""), ("[assumed]", "unsure")] if root.assumed else []
         if node is None or root.kind in _FAULTS:
-            return [*line, (root.what, "")]
+            return [*line, (root.what, ""), *doubt]
         line.append((self._who(node), ""))
         at = own.at if own is not None else root.at
         if at is not None:
@@ -94,7 +95,8 @@ class _Names:
         # The time of a call says no more than that it is limited.
         if own is not None and own.kind != "timer":
             line.append((f" waits for {own.statement or own.name}", ""))
-        return [*line, (f": {root.what}", ""), *(_mark(own) if own is not None else ())]
+        mark = _mark(own) if own is not None and not doubt else doubt
+        return [*line, (f": {root.what}", ""), *mark]
 
     def link(self, link: WhyLink, root: WhyRoot) -> Line:
         """``root``: its text is not repeated."""

@@ -221,6 +221,7 @@ fn by_code(
         value: target.value(&store),
         known: Known::ByCode,
         after: seen.other.waits.clone(),
+        supposed: Vec::new(),
     });
     (owed.take(TOLD).collect(), standing)
 }

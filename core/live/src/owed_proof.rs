@@ -20,7 +20,7 @@ use crate::candidate::{Known, Owed};
 use crate::judge::{Ends, Judge};
 use crate::others::{Other, Process};
 use crate::owed_look::Seen;
-use crate::owed_text::{after, Before};
+use crate::owed_text::{after, each, Before};
 use crate::writer;
 
 /// Time for all copies of one thread.
@@ -204,6 +204,7 @@ fn run_copy(
             value: Some(value),
             known: Known::Proved,
             after: Some(after),
+            supposed: each(copy.supposed(), how, process.names),
         };
         proofs.insert(number, (strength, owed));
         if are_settled(proofs, judge) {
@@ -241,9 +242,10 @@ pub(crate) fn strength(
     }
 }
 
-/// Does the call wait for the thread of that id to end, as pthread_join does?
+/// Does the call wait for the thread of that id to end, as pthread_join does? None has the id 0.
 pub(crate) fn is_join(number: u32, arguments: &[u64; 6], id: u32) -> bool {
-    let waits = futex::is_futex(number) && futex::waits_for_word(futex::command(arguments));
+    let waits =
+        id != 0 && futex::is_futex(number) && futex::waits_for_word(futex::command(arguments));
     waits && futex::expected(arguments) == u64::from(id)
 }
 

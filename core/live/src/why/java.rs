@@ -74,10 +74,11 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         statement: None,
     };
     let others = machine.like(&*inside.memory, tid).collect();
+    let reason = "it is one of those that could change it";
+    let any = Debtor::any_of(process.pid, others, reason);
     Some(Obstacle::by_elimination(
         process.pid,
-        others,
-        Vec::new(),
+        any.into_iter().collect(),
         waits_for,
     ))
 }

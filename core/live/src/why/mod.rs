@@ -39,7 +39,6 @@ mod stacks;
 mod stopped;
 mod terminal;
 mod terms;
-mod undecided;
 mod vm_structs;
 mod walk;
 mod way;
@@ -132,6 +131,7 @@ fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>)
         name: at.name,
         what: "what keeps it was not found within the time limit".into(),
         at: None,
+        assumed: false,
     };
     WhyReport::of_chain(source, pid, program, links, root)
 }

@@ -81,6 +81,7 @@ mod tests {
             name: "tracer".into(),
             what: "process 7 (tracer SIGTTIN) is stopped by a signal".into(),
             at: None,
+            assumed: false,
         };
         let facts = Facts {
             is_java: &mut |_| false,

@@ -104,6 +104,7 @@ fn root(kind: RootKind, thread: Option<&ThreadRef>, what: impl Into<String>) -> 
         name: thread.map_or_else(String::new, |thread| node(thread).name),
         what: what.into(),
         at: None,
+        assumed: false,
     }
 }
 
@@ -157,6 +158,7 @@ impl Walk<'_> {
             reason,
             stack: Vec::new(),
             at: None,
+            supposed: Vec::new(),
         });
     }
 

@@ -72,6 +72,9 @@ pub struct Link {
     /// Where it waits: the innermost place of the program's author. Null: none is known.
     #[serde(default)]
     pub at: Option<Spot>,
+    /// What a copy of the thread that owes was told of its calls before it ended the wait.
+    #[serde(default)]
+    pub supposed: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +108,9 @@ pub struct Root {
     /// Where that thread stands, as [`Link::at`].
     #[serde(default)]
     pub at: Option<Spot>,
+    /// The chain comes there by a link that is assumed.
+    #[serde(default)]
+    pub assumed: bool,
 }
 
 /// The chain of a report.
@@ -242,6 +248,7 @@ impl Link {
             reason: String::new(),
             stack: Vec::new(),
             at: None,
+            supposed: Vec::new(),
         }
     }
 }
@@ -266,6 +273,7 @@ mod tests {
             name: "worker".into(),
             what: "it computes".into(),
             at: None,
+            assumed: false,
         }
     }
 
@@ -306,6 +314,7 @@ mod tests {
             reason: "a copy of it writes".into(),
             stack: Vec::new(),
             at: None,
+            supposed: Vec::new(),
         };
         Chain {
             links: vec![link],

@@ -107,13 +107,31 @@ impl Way {
         }
     }
 
-    /// What the next thread waits for, if nobody is known to end that.
-    pub(super) fn blocked_in(&self) -> Option<String> {
-        let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
-        let next = self.links.get(1).filter(|_| !leads_on)?;
-        let (tid, name) = (next.waiter.tid, &next.waiter.name);
-        let what = &next.waits_for.name;
-        Some(format!("thread {tid} ({name}) waits for {what}"))
+    /// The thread to which it leads, and what that one does.
+    fn told(&self, node: &Node) -> (Option<Node>, String) {
+        let next = self.links.get(1);
+        let root = match &self.outcome {
+            Outcome::Root(root, _) => Some(root),
+            _ => None,
+        };
+        let owing = self.links[0].owed_by.as_ref().map(|owed| owed.node.clone());
+        match (next, root) {
+            // What it waits for is told with what ends that.
+            (Some(next), Some(root)) if self.links.len() == 2 && next.owed_by.is_none() => {
+                (Some(next.waiter.clone()), root.what.clone())
+            }
+            (Some(next), _) => {
+                let name = &next.waits_for.name;
+                // The name of a statement has its place.
+                let at = next.at.as_ref();
+                let at = at.filter(|_| next.waits_for.statement.is_none());
+                let function = at.and_then(|at| at.function.as_ref());
+                let at = function.map_or(String::new(), |function| format!(" in {function}"));
+                (Some(next.waiter.clone()), format!("waits for {name}{at}"))
+            }
+            (None, Some(root)) => (owing, root.what.clone()),
+            (None, None) => (owing, format!("waits for thread {}", node.tid)),
+        }
     }
 
     /// Is a thread of another process seen to owe on this way, and its own wait not explained?
@@ -145,6 +163,39 @@ impl Way {
     }
 }
 
+/// What the threads do to which these ways lead, those that do alike together. `node`: where the
+/// ways begin.
+pub(super) fn told_alike(ways: &[&Way], node: &Node) -> Vec<String> {
+    const NAMED: usize = 3;
+    let mut groups: Vec<(String, Vec<Node>)> = Vec::new();
+    for (who, does) in ways.iter().map(|way| way.told(node)) {
+        let at = groups.iter().position(|(known, _)| *known == does);
+        let at = at.unwrap_or_else(|| {
+            groups.push((does, Vec::new()));
+            groups.len() - 1
+        });
+        groups[at].1.extend(who);
+    }
+    let text = |(does, who): (String, Vec<Node>)| match &who[..] {
+        [] => does,
+        [one] if does.starts_with("waits") => format!("thread {} ({}) {does}", one.tid, one.name),
+        [one] => format!("thread {} ({}): {does}", one.tid, one.name),
+        all => {
+            let ids: Vec<String> = all.iter().map(|one| one.tid.to_string()).collect();
+            let shown = ids[..ids.len().min(NAMED)].join(", ");
+            let more = match ids.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let does = does
+                .strip_prefix("waits for")
+                .map_or(does.clone(), |what| format!("wait for{what}"));
+            format!("threads {shown}{more}: {does}")
+        }
+    };
+    groups.into_iter().map(text).collect()
+}
+
 /// A circle ends at the thread that it came from.
 pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
     let Outcome::Circle { at: to, note } = &way.outcome else {
@@ -161,6 +212,7 @@ pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
         name: node.name.clone(),
         what,
         at: None,
+        assumed: note.is_none() && way.links.iter().any(|one| one.known == Known::Assumed),
     };
     Chosen {
         links: way.links,
