@@ -8,25 +8,23 @@
 //! once. Blind spots: copies halt at calls that have no answer, and at locks that other threads
 //! hold; descriptors that a copy opens; what a call on semaphores of System V adds to them.
 
-use std::cell::{Cell, RefCell};
-use std::io::Result;
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, Names};
 use flagfinder_linux::proc::is_over;
 use flagfinder_linux::{futex, traits};
 use flagfinder_replica::{
-    keep, CoreFile, Halt, Live, MadeCall, Moment, Pages, Ran, Replica, Source, ThreadState, Wanted,
+    keep, CoreFile, Live, MadeCall, Moment, Pages, Source, ThreadState, Wanted,
 };
 use rustc_hash::FxHashMap;
 
-use crate::candidate::{Known, Owed};
+use crate::candidate::Owed;
 use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::others::{Other, Others, Process};
 use crate::owed_look::Target;
-use crate::owed_proof::{run_thread, strength, suppositions, Ended, Proofs, Strength, OF_COPY};
-use crate::owed_text::{after, each, Before};
+use crate::owed_proof::{run_thread, Proofs, Strength};
 use crate::prove::{learn, STOPS};
 use crate::sample::Activity;
 
@@ -191,28 +189,23 @@ fn ask(
             }
         };
         let first = (&other(alike[0]), &state);
-        let done = match effect {
-            Effect::Store { address, expected } => {
-                let targets = [target(*address, *expected)];
-                let mut judge = Judge {
-                    waiting,
-                    targets: &targets,
-                    experiment: None,
-                    known: FxHashMap::default(),
-                };
-                let mut proofs = Proofs::default();
-                let ran = run_thread(&process, source, first, end, &mut judge, &mut proofs);
-                is_complete &= ran.is_ok();
-                proofs.remove(&0)
-            }
-            call => {
-                let is_it = |made: &MadeCall| call.is_made_by(made);
-                let went_on = Cell::new(false);
-                let done = calls(&process, source, first, (waiting, end), &is_it, &went_on);
-                is_complete &= went_on.get();
-                done.ok().flatten()
-            }
+        let mut proofs = Proofs::default();
+        let (word, is_call) = match effect {
+            Effect::Store { address, expected } => (Some(target(*address, *expected)), false),
+            _ => (None, true),
         };
+        let is_it = |made: &MadeCall| effect.is_made_by(made);
+        let mut judge = Judge {
+            waiting,
+            targets: word.as_slice(),
+            experiment: None,
+            known: FxHashMap::default(),
+            call: is_call.then_some(&is_it),
+            went_on: false,
+        };
+        let ran = run_thread(&process, source, first, end, &mut judge, &mut proofs);
+        is_complete &= ran.is_ok() && judge.went_on;
+        let done = proofs.remove(&0);
         let Some((strength, owed)) = done else {
             continue;
         };
@@ -240,62 +233,6 @@ fn surest(found: Vec<(Strength, Owed)>) -> (Strength, Vec<Owed>) {
     let surest = found.into_iter();
     let surest = surest.filter(|(one, _)| *one == best && *one > Strength::Circular);
     (best, surest.map(|(_, owed)| owed).collect())
-}
-
-/// The surest copy of a thread that makes such a call. `went_on`: one came to a point at which it
-/// blocks or ends, or used all of its time.
-fn calls(
-    process: &Process,
-    source: &dyn Source,
-    (other, state): (&Other, &ThreadState),
-    (waiting, deadline): (u32, Instant),
-    is_it: &dyn Fn(&MadeCall) -> bool,
-    went_on: &Cell<bool>,
-) -> Result<Option<(Strength, Owed)>> {
-    let pages = Pages::new(source);
-    let mut best: Option<(Strength, Owed)> = None;
-    for how in suppositions(Replica::start(&pages, state)?)? {
-        if Instant::now() >= deadline {
-            break;
-        }
-        let pages = Pages::new(source);
-        let mut copy = Replica::start(&pages, state)?;
-        let before = Before::of(&mut copy)?;
-        copy.suppose(how)?;
-        let ran = copy.run(&mut [], deadline.min(Instant::now() + OF_COPY))?;
-        let is_whole = matches!(
-            ran,
-            Ran::TimeOver | Ran::Halt(Halt::Blocks { .. } | Halt::Exits)
-        );
-        went_on.set(went_on.get() || is_whole);
-        let Some(made) = copy.made().iter().find(|made| is_it(made)) else {
-            if Ended::of(&ran, &copy) == Ended::ByItself {
-                break;
-            }
-            continue;
-        };
-        let supposed = &copy.supposed()[..made.supposed];
-        let strength = strength(process, waiting, supposed, how);
-        if best.as_ref().is_some_and(|(known, _)| *known >= strength) {
-            continue;
-        }
-        let after = after(&before, supposed, how, process.names);
-        let owed = Owed {
-            pid: process.pid,
-            tid: other.tid,
-            name: other.name.clone(),
-            code: None,
-            value: None,
-            known: Known::Proved,
-            after: Some(after),
-            supposed: each(supposed, how, process.names),
-        };
-        best = Some((strength, owed));
-        if strength == Strength::Next {
-            break;
-        }
-    }
-    Ok(best)
 }
 
 fn target(address: u64, expected: u32) -> Target {
@@ -364,6 +301,7 @@ mod tests {
 
     use super::*;
     use crate::candidate::tests::debtor;
+    use crate::candidate::Known;
 
     fn activity(tid: u32, call: Option<(i64, u64)>) -> Activity {
         Activity {

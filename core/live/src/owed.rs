@@ -95,6 +95,8 @@ pub(crate) fn tell(
         targets: &targets,
         experiment,
         known: FxHashMap::default(),
+        call: None,
+        went_on: false,
     };
     let mut proofs = run_copies(process, source, &seen, &mut ends);
     for (number, target) in targets.iter().enumerate() {

@@ -74,8 +74,14 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
             return idles;
         }
     }
-    if !agree || is_blind {
-        return undecided(&ways, shortest, node);
+    // A limit of time is one more way to end a wait for others, and no cause.
+    let is_limited = || {
+        let by_time = roots.iter().all(|root| root.kind == RootKind::Timer);
+        best == Weight::Idle && by_time && ways.iter().any(|way| way.by_elimination)
+    };
+    if !agree || is_blind || !nested && is_limited() {
+        let like = ways.iter().find(|way| way.by_elimination);
+        return undecided(&ways, like.unwrap_or(shortest), node);
     }
     // One of the threads of a process owes it, and all of them lead there.
     let all_agree = || {
@@ -180,11 +186,17 @@ fn nobody(ways: &[Way], node: &Node, at: usize, nested: bool) -> Chosen {
             outcome: Outcome::Idle,
             ..ends_with(way, node, End::unknown("it waits for any of these threads"))
         },
-        _ => ends_with(
-            way,
-            node,
-            End::new(RootKind::Deadlock, Weight::Circle, what()),
-        ),
+        _ => {
+            let end = End::new(RootKind::Deadlock, Weight::Circle, what());
+            match (ways, &way.links[..]) {
+                // The only other thread is where the chain ends.
+                ([_], [_, .., last]) => Chosen {
+                    links: way.links.clone(),
+                    ..Chosen::end(end, &last.waiter)
+                },
+                _ => ends_with(way, node, end),
+            }
+        }
     }
 }
 
@@ -447,6 +459,21 @@ mod tests {
             root(&choose(ways, &node(1), 0, false)).assumed
         };
         assert!(!is_assumed([4, 4]));
+    }
+
+    #[test]
+    fn a_limit_of_time_is_no_cause_where_others_may_end_the_wait() {
+        let kind = |nested| {
+            let limited = End::idle(RootKind::Timer, "the call is limited in time");
+            let mut own = way(1, Known::Seen, ends(1, limited));
+            own.links[0].owed_by = None;
+            let ways = vec![own, way(2, Known::Assumed, Chosen::bare(Outcome::Idle))];
+            root(&choose(ways, &node(1), 0, nested)).kind
+        };
+        assert_eq!(
+            (kind(false), kind(true)),
+            (RootKind::Unknown, RootKind::Timer)
+        );
     }
 
     #[test]

@@ -188,7 +188,8 @@ impl<'a> Walk<'a> {
             Who::Process(pid, file) => (*pid, file.as_deref()),
         };
         let tids = self.processes.get(pid)?.tids();
-        let is_known = tids.len() < 2 || matches!(debtor.who, Who::Thread(..));
+        let is_seen = debtor.known != Known::Assumed;
+        let is_known = tids.len() < 2 || is_seen && matches!(debtor.who, Who::Thread(..));
         if matches!(effect, Effect::Read(_) | Effect::Write(_)) {
             if is_known || (pid == waiting.0 && !is_lone) {
                 return None;
@@ -199,7 +200,7 @@ impl<'a> Walk<'a> {
             if is_used {
                 return None;
             }
-        } else if is_known && debtor.known != Known::Assumed {
+        } else if is_known && is_seen {
             return None;
         }
         Some((pid, effect, self.ahead(pid, waiting, effect)?))
@@ -454,6 +455,19 @@ impl<'a> Walk<'a> {
                 }
                 _ => found,
             };
+            let found = match found.outcome {
+                Outcome::Circle { .. } | Outcome::Idle
+                    if debtor.known == Known::Assumed && self.ran(place) =>
+                {
+                    let end = End::unknown("it ran while it was looked at");
+                    let links = found.links;
+                    Chosen {
+                        links,
+                        ..Chosen::end(end, &owing)
+                    }
+                }
+                _ => found,
+            };
             let code = debtor.code.clone();
             let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));
             let owed = OwedBy { node: owing, code };
@@ -508,6 +522,13 @@ impl<'a> Walk<'a> {
         let place = (*pid, *pid);
         let end = End::outside(RootKind::Input, what);
         Some((place, Chosen::end(end, &self.node(place))))
+    }
+
+    /// Did it wake up, or run all the time, while its process was watched?
+    fn ran(&mut self, (pid, tid): Place) -> bool {
+        let process = self.processes.get(pid);
+        let activity = process.and_then(|process| process.activity(tid));
+        activity.is_some_and(|activity| activity.sleeps > 0 || activity.cpu > 0.0)
     }
 
     /// The signals whose handlers may do what no thread has ahead. Those of Java run in a thread.
@@ -669,16 +690,19 @@ fn owing<'a>(
 /// A process has both ends of a channel, and copies of all its other threads went on without using
 /// it. `None`: it is another effect, of which nothing follows.
 fn nobody_uses(pid: u32, effect: &Effect) -> Option<End> {
-    let (does, on) = match effect {
-        Effect::Read(on) => ("read it", on),
-        Effect::Write(on) => ("write to it", on),
-        _ => return None,
+    let told = |does: &str, on: &[i32]| {
+        let fd = on.first().copied().unwrap_or_default();
+        format!(
+            "only process {pid} itself can {does} (fd {fd}), and no copy of its other threads, \
+             which read made-up data, came to that"
+        )
     };
-    let fd = on.first().copied().unwrap_or_default();
-    Some(End::unknown(format!(
-        "only process {pid} itself can {does} (fd {fd}), and no copy of its other threads, which \
-         read made-up data, came to that"
-    )))
+    match effect {
+        // A full channel was meant for somebody; many threads wait for whatever comes by one.
+        Effect::Read(on) => Some(End::outside(RootKind::Ended, told("read it", on))),
+        Effect::Write(on) => Some(End::unknown(told("write to it", on))),
+        _ => None,
+    }
 }
 
 /// Is it a thread of this process that owes?

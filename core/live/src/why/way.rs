@@ -115,13 +115,21 @@ impl Way {
             _ => None,
         };
         let owing = self.links[0].owed_by.as_ref().map(|owed| owed.node.clone());
+        let is_known = |link: &Link| link.known != Known::Assumed;
         match (next, root) {
-            // What it waits for is told with what ends that.
-            (Some(next), Some(root)) if self.links.len() == 2 && next.owed_by.is_none() => {
+            // What it waits for is told with what ends that, unless nothing says so.
+            (Some(next), Some(root))
+                if self.links.len() == 2 && next.owed_by.is_none() && is_known(next) =>
+            {
                 (Some(next.waiter.clone()), root.what.clone())
             }
             (Some(next), _) => {
+                // The address of a word without a name says nothing.
                 let name = &next.waits_for.name;
+                let shape = name
+                    .split_once(" 0x")
+                    .map(|(shape, _)| format!("a {shape}"));
+                let name = shape.as_ref().unwrap_or(name);
                 // The name of a statement has its place.
                 let at = next.at.as_ref();
                 let at = at.filter(|_| next.waits_for.statement.is_none());
@@ -187,10 +195,10 @@ pub(super) fn told_alike(ways: &[&Way], node: &Node) -> Vec<String> {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            let does = does
-                .strip_prefix("waits for")
-                .map_or(does.clone(), |what| format!("wait for{what}"));
-            format!("threads {shown}{more}: {does}")
+            match does.strip_prefix("waits ") {
+                Some(what) => format!("threads {shown}{more} wait {what}"),
+                None => format!("threads {shown}{more}: {does}"),
+            }
         }
     };
     groups.into_iter().map(text).collect()
@@ -250,5 +258,35 @@ mod tests {
         let two = circle(&[Link::of_lock(1, 2), Link::of_lock(2, 1)]);
         assert_eq!(two, "thread 1 waits for thread 2, which waits for thread 1");
         assert_eq!(circle(&[Link::of_lock(1, 1)]), "thread 1 waits for itself");
+    }
+
+    #[test]
+    fn threads_that_wait_alike_are_told_together() {
+        let way = |tid: u32, name: &str| {
+            let mut next = Link::of_lock(tid, 9);
+            next.waits_for.name = name.into();
+            let found = Chosen {
+                links: vec![next],
+                outcome: Outcome::Idle,
+            };
+            Way::new(Link::of_lock(1, tid), found, true, false)
+        };
+        let back = Chosen::bare(Outcome::Circle { at: 0, note: None });
+        let back = Way::new(Link::of_lock(1, 7), back, true, false);
+        let ways = [
+            way(2, "word 0x10"),
+            way(3, "`q.get()`"),
+            way(4, "word 0x20"),
+            back,
+        ];
+        let told = told_alike(&ways.iter().collect::<Vec<_>>(), &Node::thread(1));
+        assert_eq!(
+            told,
+            [
+                "threads 2, 4 wait for a word",
+                "thread 3 () waits for `q.get()`",
+                "thread 7 () waits for thread 1"
+            ]
+        );
     }
 }
