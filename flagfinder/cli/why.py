@@ -70,9 +70,9 @@ followed to the branch at which it left the good run's way, and to the value beh
 or has ended; or that burns a processor and reads and writes nothing. It is seen so twice, --for
 seconds apart. `why -- COMMAND` is `guard --idle 10 -- COMMAND`.
 
-exit codes: 0 the end of the chain is known; 1 it is not, or with --all none hangs; 65 no core of a
-64-bit program, files that are not those of the process, or an unreadable recording; 69 no such
-process, or none that can be looked at; 77 no permission to look at it"""
+exit codes: 0 the end of the chain is known; 1 it is not, or is assumed, or with --all none hangs;
+65 no core of a 64-bit program, files that are not those of the process, or an unreadable recording;
+69 no such process, or none that can be looked at; 77 no permission to look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -159,6 +159,8 @@ class LinkFields(TypedDict):
     """One step of the chain. ``owed_by`` is null where nobody is known; ``stack`` is that of the
     waiter, innermost first. ``at`` is the innermost place of the program's author in it: not of the
     system, a language's library or an interpreter, nor of a package if anything else is there.
+    ``supposed``: what a copy of the thread that owes was told of its calls before it ended the
+    wait.
     """
 
     waiter: NodeFields
@@ -168,11 +170,13 @@ class LinkFields(TypedDict):
     reason: str
     stack: list[CodeFields]
     at: SpotFields | None
+    supposed: list[str]
 
 
 class RootFields(TypedDict):
     """Where the chain ends, and where that thread stands. ``note``: of a circle, why nobody is left
-    to end it, where the links alone don't say that.
+    to end it, where the links alone don't say that. ``assumed``: the chain comes there by a link
+    that is not known, so the root may be another.
     """
 
     kind: RootKind
@@ -182,6 +186,7 @@ class RootFields(TypedDict):
     what: str
     at: SpotFields | None
     note: str | None
+    assumed: bool
 
 
 class OpenCallFields(SpotFields):

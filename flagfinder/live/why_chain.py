@@ -95,8 +95,8 @@ class WhyReport:
 
     @property
     def found(self) -> bool:
-        """Whether the end of the chain is known."""
-        return self.root.kind != "unknown"
+        """Whether the end of the chain is known, and not assumed."""
+        return self.root.kind != "unknown" and not self.root.assumed
 
     @property
     def place(self) -> Spot | None:

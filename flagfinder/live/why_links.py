@@ -41,6 +41,7 @@ class WhyLink:
     ``code`` writes the flag, or is where the thread that owes stands. ``address`` is that of a word
     in memory. ``stack`` is the waiter's, innermost first; ``at`` is the innermost place of the
     program's author in it. ``statement``: the name without its place, if it is one of a source.
+    ``supposed``: what the copy of a thread that owes was told of its calls.
     """
 
     waiter: WhyNode
@@ -54,13 +55,14 @@ class WhyLink:
     stack: tuple[Code, ...]
     at: Spot | None = None
     statement: str | None = None
+    supposed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class WhyRoot:
     """Where the chain ends. ``pid`` and ``tid`` are None where no process is known. ``at``: where
     that thread stands. ``note``: of a circle, why nobody is left to end it, where the links alone
-    don't say that.
+    don't say that. ``assumed``: the chain comes there by a link that is not known.
     """
 
     kind: RootKind
@@ -70,6 +72,7 @@ class WhyRoot:
     what: str
     at: Spot | None = None
     note: str | None = None
+    assumed: bool = False
 
     @property
     def node(self) -> WhyNode | None:
@@ -85,7 +88,7 @@ def _spot(raw: SpotFields | None) -> Spot | None:
 
 def root_from_raw(raw: RootFields) -> WhyRoot:
     """Reads a ROOT object of the engine's JSON."""
-    return build(WhyRoot, raw, at=_spot(raw.get("at")))
+    return build(WhyRoot, raw, at=_spot(raw.get("at")), assumed=raw.get("assumed", False))
 
 
 def _node(raw: NodeFields) -> WhyNode:
@@ -107,4 +110,5 @@ def link_from_raw(raw: LinkFields) -> WhyLink:
         stack=tuple(Code.from_raw(item) for item in raw["stack"]),
         at=_spot(raw.get("at")),
         statement=target.get("statement"),
+        supposed=tuple(raw.get("supposed", ())),
     )

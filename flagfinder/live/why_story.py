@@ -127,8 +127,9 @@ class _Names:
         if ring and root.note is None:
             return [*line, *self._circle(ring)]
         node = root.node
+        doubt: Line = [(" ", ""), ("[assumed]", "unsure")] if root.assumed else []
         if node is None or root.kind in _FAULTS:
-            return [*line, (root.what, "")]
+            return [*line, (root.what, ""), *doubt]
         line.append((self._who(node), ""))
         at = own.at if own is not None else root.at
         if at is not None:
@@ -136,7 +137,8 @@ class _Names:
         # The time of a call says no more than that it is limited.
         if own is not None and own.kind != "timer":
             line.append((f" waits for {own.statement or own.name}", ""))
-        return [*line, (f": {root.what}", ""), *(_mark(own) if own is not None else ())]
+        mark = _mark(own) if own is not None and not doubt else doubt
+        return [*line, (f": {root.what}", ""), *mark]
 
     def _circle(self, links: Sequence[WhyLink]) -> Line:
         line: Line = []

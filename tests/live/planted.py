@@ -67,7 +67,8 @@ def why(pid: int, *options: str) -> dict[str, Any]:
     assert ran.returncode in (0, 1), ran.stderr
     report: dict[str, Any] = json.loads(ran.stdout)
     schemas.validate(report)
-    assert (ran.returncode == 0) == (report["root"]["kind"] != "unknown")
+    root = report["root"]
+    assert (ran.returncode == 0) == (root["kind"] != "unknown" and not root["assumed"])
     assert 1 <= len(report["story"]) <= 6, report["story"]
     assert len(report["next"]) <= 1
     return report

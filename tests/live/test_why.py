@@ -79,6 +79,10 @@ SCENARIOS = {
     "semaphore_of_a_poller": 2,
     "pair_of_a_reader": 2,
     "pair_of_two": 2,
+    "semaphore_of_a_process": 2,
+    "semaphore_of_a_handler": 1,
+    "limited_condition": 1,
+    "pipe_that_a_child_has": 2,
 }
 
 
@@ -100,7 +104,13 @@ def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path)
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "name", ["condition_of_a_reader", "semaphore_of_a_poller", "pair_of_a_reader"]
+    "name",
+    [
+        "condition_of_a_reader",
+        "semaphore_of_a_poller",
+        "pair_of_a_reader",
+        "semaphore_of_a_process",
+    ],
 )
 def test_a_copy_of_the_owner_ends_the_wait(name: str, program: Path, tmp_path: Path) -> None:
     """Among bystanders it is proved which thread owes what no lock's word tells."""
@@ -108,6 +118,16 @@ def test_a_copy_of_the_owner_ends_the_wait(name: str, program: Path, tmp_path: P
         report = why(process.pid)
     first = report["links"][0]
     assert (first["known"], first["owed_by"]["tid"]) == ("proved", truth.tid), report["story"]
+    assert re.match("its `(read|poll)` on fd ", first["supposed"][0]), first["supposed"]
+
+
+@pytest.mark.live
+def test_where_nobody_is_left_each_thread_is_told(program: Path, tmp_path: Path) -> None:
+    with planted(program, "lost_wakeup", tmp_path) as (process, _):
+        report = why(process.pid)
+    what = report["root"]["what"]
+    assert re.match("no thread is left that could end the wait of thread ", what), what
+    assert f"thread {process.pid} (hangs) waits for " in what
 
 
 @pytest.mark.live

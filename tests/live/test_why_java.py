@@ -127,6 +127,13 @@ def test_a_task_that_its_own_pool_would_have_to_run(tmp_path: Path) -> None:
     assert report["next"] == [f"flagfinder why {report['pid']} --stacks"]
 
 
+@pytest.mark.live
+def test_a_thread_that_the_collector_keeps_is_in_no_deadlock(tmp_path: Path) -> None:
+    report = why_of("garbage", tmp_path)
+    assert report["root"]["kind"] == "computes", report["story"]
+    assert "it collects garbage" in report["root"]["what"], report["story"]
+
+
 # Says its port, and that it was asked; it never answers.
 SERVER = """
 import socket, time

@@ -65,6 +65,9 @@ pub struct Owed {
     pub known: Known,
     /// If proved: what has to happen first. If by code: what the thread waits in.
     pub after: Option<String>,
+    /// What its copy was answered before.
+    #[serde(skip)]
+    pub supposed: Vec<String>,
 }
 
 impl Candidate {
@@ -208,6 +211,7 @@ pub(crate) mod tests {
             value: None,
             known,
             after: Some("its `read` on fd 0 returns data".into()),
+            supposed: Vec::new(),
         }
     }
 

@@ -6,27 +6,25 @@
 //! failure or an end of data. So the owner of a condition, a semaphore, a future or a channel is
 //! known without a word about the runtime. Threads that wait at one place in one way are asked
 //! once. Blind spots: copies halt at calls that have no answer, and at locks that other threads
-//! hold; other processes that share a word are not asked; descriptors that a copy opens.
+//! hold; descriptors that a copy opens; what a call on semaphores of System V adds to them.
 
-use std::cell::{Cell, RefCell};
-use std::io::Result;
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, Names};
 use flagfinder_linux::proc::is_over;
 use flagfinder_linux::{futex, traits};
 use flagfinder_replica::{
-    keep, CoreFile, Halt, Live, MadeCall, Moment, Pages, Ran, Replica, Source, ThreadState, Wanted,
+    keep, CoreFile, Live, MadeCall, Moment, Pages, Source, ThreadState, Wanted,
 };
 use rustc_hash::FxHashMap;
 
-use crate::candidate::{Known, Owed};
+use crate::candidate::Owed;
 use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::others::{Other, Others, Process};
 use crate::owed_look::Target;
-use crate::owed_proof::{run_thread, strength, suppositions, Ended, Proofs, Strength, OF_COPY};
-use crate::owed_text::{after, Before};
+use crate::owed_proof::{run_thread, Proofs, Strength};
 use crate::prove::{learn, STOPS};
 use crate::sample::Activity;
 
@@ -42,9 +40,59 @@ const WORD: usize = 4;
 pub(crate) enum Effect {
     /// The futex's word gets another value than the one that is slept on.
     Store { address: u64, expected: u32 },
-    /// A call on one of these descriptors: one that reads, and makes room, or one that writes, or
-    /// closes it.
-    Call { descriptors: Vec<i32>, reads: bool },
+    /// A call that takes data out of one of these descriptors, and makes room.
+    Read(Vec<i32>),
+    /// A call that writes to one of these descriptors, or closes it.
+    Write(Vec<i32>),
+    /// The lock that one of these descriptors has is given back, or that is closed.
+    Unlock(Vec<i32>),
+    /// A signal to this process, or to this thread of it, as they see their own ids.
+    Signal { process: u32, thread: u32 },
+    /// A message to this queue of System V.
+    Send(i32),
+    /// A message is taken from it.
+    Receive(i32),
+}
+
+impl Effect {
+    /// Is it what this call does?
+    fn is_made_by(&self, made: &MadeCall) -> bool {
+        let (number, a) = (i64::from(made.number), &made.arguments);
+        let is_among = |fds: &[i32], fd: u64| fds.contains(&(fd as i32));
+        match self {
+            Effect::Store { .. } => false,
+            Effect::Read(fds) if number == libc::SYS_sendfile => is_among(fds, a[1]),
+            Effect::Read(fds) => traits::receives(made.number) && is_among(fds, a[0]),
+            Effect::Write(fds) if number == libc::SYS_splice => is_among(fds, a[2]),
+            Effect::Write(fds) => {
+                let does = traits::sends(made.number) || number == libc::SYS_close;
+                does && is_among(fds, a[0])
+            }
+            Effect::Unlock(fds) => {
+                const SETS: [i32; 2] = [libc::F_SETLK, libc::F_OFD_SETLK];
+                let does = match number {
+                    libc::SYS_close => true,
+                    libc::SYS_flock => a[1] as i32 == libc::LOCK_UN,
+                    libc::SYS_fcntl => SETS.contains(&(a[1] as i32)),
+                    _ => false,
+                };
+                does && is_among(fds, a[0])
+            }
+            Effect::Signal { process, thread } => {
+                let (first, second) = (a[0] as u32, a[1] as u32);
+                match number {
+                    libc::SYS_kill | libc::SYS_rt_sigqueueinfo => first == *process,
+                    libc::SYS_tkill => first == *thread,
+                    libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => {
+                        (first, second) == (*process, *thread)
+                    }
+                    _ => false,
+                }
+            }
+            Effect::Send(queue) => number == libc::SYS_msgsnd && a[0] as i32 == *queue,
+            Effect::Receive(queue) => number == libc::SYS_msgrcv && a[0] as i32 == *queue,
+        }
+    }
 }
 
 /// The process whose threads may do it, as it was seen, and who waits.
@@ -141,28 +189,23 @@ fn ask(
             }
         };
         let first = (&other(alike[0]), &state);
-        let done = match effect {
-            Effect::Store { address, expected } => {
-                let targets = [target(*address, *expected)];
-                let mut judge = Judge {
-                    waiting,
-                    targets: &targets,
-                    experiment: None,
-                    known: FxHashMap::default(),
-                };
-                let mut proofs = Proofs::default();
-                let ran = run_thread(&process, source, first, end, &mut judge, &mut proofs);
-                is_complete &= ran.is_ok();
-                proofs.remove(&0)
-            }
-            Effect::Call { descriptors, reads } => {
-                let is_it = |made: &MadeCall| is_on(made, descriptors, *reads);
-                let went_on = Cell::new(false);
-                let done = calls(&process, source, first, (waiting, end), &is_it, &went_on);
-                is_complete &= went_on.get();
-                done.ok().flatten()
-            }
+        let mut proofs = Proofs::default();
+        let (word, is_call) = match effect {
+            Effect::Store { address, expected } => (Some(target(*address, *expected)), false),
+            _ => (None, true),
         };
+        let is_it = |made: &MadeCall| effect.is_made_by(made);
+        let mut judge = Judge {
+            waiting,
+            targets: word.as_slice(),
+            experiment: None,
+            known: FxHashMap::default(),
+            call: is_call.then_some(&is_it),
+            went_on: false,
+        };
+        let ran = run_thread(&process, source, first, end, &mut judge, &mut proofs);
+        is_complete &= ran.is_ok() && judge.went_on;
+        let done = proofs.remove(&0);
         let Some((strength, owed)) = done else {
             continue;
         };
@@ -190,75 +233,6 @@ fn surest(found: Vec<(Strength, Owed)>) -> (Strength, Vec<Owed>) {
     let surest = found.into_iter();
     let surest = surest.filter(|(one, _)| *one == best && *one > Strength::Circular);
     (best, surest.map(|(_, owed)| owed).collect())
-}
-
-/// The surest copy of a thread that makes such a call. `went_on`: one came to a point at which it
-/// blocks or ends, or used all of its time.
-fn calls(
-    process: &Process,
-    source: &dyn Source,
-    (other, state): (&Other, &ThreadState),
-    (waiting, deadline): (u32, Instant),
-    is_it: &dyn Fn(&MadeCall) -> bool,
-    went_on: &Cell<bool>,
-) -> Result<Option<(Strength, Owed)>> {
-    let pages = Pages::new(source);
-    let mut best: Option<(Strength, Owed)> = None;
-    for how in suppositions(Replica::start(&pages, state)?)? {
-        if Instant::now() >= deadline {
-            break;
-        }
-        let pages = Pages::new(source);
-        let mut copy = Replica::start(&pages, state)?;
-        let before = Before::of(&mut copy)?;
-        copy.suppose(how)?;
-        let ran = copy.run(&mut [], deadline.min(Instant::now() + OF_COPY))?;
-        let is_whole = matches!(
-            ran,
-            Ran::TimeOver | Ran::Halt(Halt::Blocks { .. } | Halt::Exits)
-        );
-        went_on.set(went_on.get() || is_whole);
-        let Some(made) = copy.made().iter().find(|made| is_it(made)) else {
-            if Ended::of(&ran, &copy) == Ended::ByItself {
-                break;
-            }
-            continue;
-        };
-        let supposed = &copy.supposed()[..made.supposed];
-        let strength = strength(process, waiting, supposed, how);
-        if best.as_ref().is_some_and(|(known, _)| *known >= strength) {
-            continue;
-        }
-        let after = after(&before, supposed, how, process.names);
-        let owed = Owed {
-            pid: process.pid,
-            tid: other.tid,
-            name: other.name.clone(),
-            code: None,
-            value: None,
-            known: Known::Proved,
-            after: Some(after),
-        };
-        best = Some((strength, owed));
-        if strength == Strength::Next {
-            break;
-        }
-    }
-    Ok(best)
-}
-
-fn is_on(made: &MadeCall, descriptors: &[i32], reads: bool) -> bool {
-    let (number, arguments) = (i64::from(made.number), &made.arguments);
-    let on = match number {
-        libc::SYS_splice if !reads => arguments[2],
-        libc::SYS_sendfile if reads => arguments[1],
-        _ => arguments[0],
-    };
-    let does = match reads {
-        true => traits::receives(made.number) || number == libc::SYS_sendfile,
-        false => traits::sends(made.number) || number == libc::SYS_close,
-    };
-    does && descriptors.contains(&(on as i32))
 }
 
 fn target(address: u64, expected: u32) -> Target {
@@ -293,7 +267,7 @@ fn places<'a>(asked: &Asking<'a>, effect: &Effect) -> Vec<Vec<&'a Activity>> {
             let call = one.call.filter(|call| futex::is_futex(call.number));
             call.is_some_and(|call| call.args[0] == *address)
         }
-        Effect::Call { .. } => false,
+        _ => false,
     };
     let others = asked.activities.iter().filter(|one| {
         let is_waiting = asked.waiting.is_some_and(|(tid, _)| tid == one.tid);
@@ -327,6 +301,7 @@ mod tests {
 
     use super::*;
     use crate::candidate::tests::debtor;
+    use crate::candidate::Known;
 
     fn activity(tid: u32, call: Option<(i64, u64)>) -> Activity {
         Activity {
@@ -380,11 +355,10 @@ mod tests {
             expected: 0,
         };
         assert_eq!(told(store), [vec![4, 6], vec![5], vec![2]]);
-        let call = Effect::Call {
-            descriptors: vec![4],
-            reads: false,
-        };
-        assert_eq!(told(call), [vec![3], vec![4, 6], vec![5], vec![2]]);
+        assert_eq!(
+            told(Effect::Write(vec![4])),
+            [vec![3], vec![4, 6], vec![5], vec![2]]
+        );
     }
 
     #[test]
@@ -408,10 +382,33 @@ mod tests {
             arguments: [fd, 0, 0, 0, 0, 0],
             supposed: 0,
         };
-        let is_on = |number, reads| is_on(&made(number, 4), &[3, 4], reads);
-        assert!(is_on(libc::SYS_write, false) && is_on(libc::SYS_close, false));
-        assert!(!is_on(libc::SYS_read, false) && is_on(libc::SYS_read, true));
-        let elsewhere = super::is_on(&made(libc::SYS_write, 5), &[3, 4], false);
-        assert!(!elsewhere && !is_on(libc::SYS_getpid, false));
+        let is_on = |number, effect: Effect| effect.is_made_by(&made(number, 4));
+        let (writes, reads) = (Effect::Write(vec![3, 4]), Effect::Read(vec![3, 4]));
+        assert!(is_on(libc::SYS_write, writes.clone()) && is_on(libc::SYS_close, writes.clone()));
+        assert!(!is_on(libc::SYS_read, writes) && is_on(libc::SYS_read, reads));
+        assert!(!is_on(libc::SYS_write, Effect::Write(vec![5])));
+    }
+
+    #[test]
+    fn a_signal_a_lock_and_a_message_are_told_by_their_calls() {
+        let made = |number: i64, arguments: [u64; 6]| MadeCall {
+            number: number as u32,
+            arguments,
+            supposed: 0,
+        };
+        let to = Effect::Signal {
+            process: 7,
+            thread: 9,
+        };
+        assert!(to.is_made_by(&made(libc::SYS_kill, [7, 10, 0, 0, 0, 0])));
+        assert!(to.is_made_by(&made(libc::SYS_tgkill, [7, 9, 10, 0, 0, 0])));
+        assert!(!to.is_made_by(&made(libc::SYS_tgkill, [7, 8, 10, 0, 0, 0])));
+        assert!(!to.is_made_by(&made(libc::SYS_kill, [8, 10, 0, 0, 0, 0])));
+        let lock = Effect::Unlock(vec![3]);
+        let flock = |how: i32| made(libc::SYS_flock, [3, how as u64, 0, 0, 0, 0]);
+        assert!(lock.is_made_by(&flock(libc::LOCK_UN)));
+        assert!(!lock.is_made_by(&flock(libc::LOCK_EX)));
+        let sent = made(libc::SYS_msgsnd, [5, 0, 0, 0, 0, 0]);
+        assert!(Effect::Send(5).is_made_by(&sent) && !Effect::Receive(5).is_made_by(&sent));
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use flagfinder_code::Names;
-use flagfinder_replica::{Experiment, Outcome, Proof, Word};
+use flagfinder_replica::{Experiment, MadeCall, Outcome, Proof, Word};
 use rustc_hash::FxHashMap;
 
 use crate::candidate::Owed;
@@ -45,6 +45,10 @@ pub(crate) struct Judge<'a, 'p> {
     pub targets: &'a [Target],
     pub experiment: Option<&'a Experiment<'p>>,
     pub known: FxHashMap<(usize, u64), Option<Proof>>,
+    /// Calls that end the wait as well; they count as the word behind the last.
+    pub call: Option<&'a dyn Fn(&MadeCall) -> bool>,
+    /// A copy came to a point at which it blocks or ends, or used all of its time.
+    pub went_on: bool,
 }
 
 impl Judge<'_, '_> {

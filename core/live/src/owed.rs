@@ -95,6 +95,8 @@ pub(crate) fn tell(
         targets: &targets,
         experiment,
         known: FxHashMap::default(),
+        call: None,
+        went_on: false,
     };
     let mut proofs = run_copies(process, source, &seen, &mut ends);
     for (number, target) in targets.iter().enumerate() {
@@ -221,6 +223,7 @@ fn by_code(
         value: target.value(&store),
         known: Known::ByCode,
         after: seen.other.waits.clone(),
+        supposed: Vec::new(),
     });
     (owed.take(TOLD).collect(), standing)
 }

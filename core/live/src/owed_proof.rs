@@ -12,7 +12,7 @@ use flagfinder_code::{AddressSpace, CodeReader};
 use flagfinder_linux::futex;
 use flagfinder_linux::timeout::limit;
 use flagfinder_replica::{
-    keep, Pages, Ran, Replica, Source, Supposed, Supposition, ThreadState, Watched,
+    keep, Halt, MadeCall, Pages, Ran, Replica, Source, Supposed, Supposition, ThreadState, Watched,
 };
 use rustc_hash::FxHashMap;
 
@@ -20,13 +20,13 @@ use crate::candidate::{Known, Owed};
 use crate::judge::{Ends, Judge};
 use crate::others::{Other, Process};
 use crate::owed_look::Seen;
-use crate::owed_text::{after, Before};
+use crate::owed_text::{after, each, Before};
 use crate::writer;
 
 /// Time for all copies of one thread.
 const OF_THREAD: Duration = Duration::from_secs(1);
 /// Time for one copy, which computes at the processor's own speed.
-pub(crate) const OF_COPY: Duration = Duration::from_millis(200);
+const OF_COPY: Duration = Duration::from_millis(200);
 /// How many moments of the memory are tried if a copy does not come to an end.
 const MOMENTS: usize = 3;
 /// Time that is left once the likeliest word is proved.
@@ -59,7 +59,8 @@ fn is_settled(proofs: &Proofs, word: usize) -> bool {
 }
 
 fn are_settled(proofs: &Proofs, judge: &Judge) -> bool {
-    (0..judge.targets.len()).all(|word| is_settled(proofs, word))
+    let count = judge.targets.len() + usize::from(judge.call.is_some());
+    (0..count).all(|word| is_settled(proofs, word))
 }
 
 pub(crate) fn run_copies(
@@ -136,7 +137,7 @@ pub(crate) fn run_thread(
 
 /// How a copy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+enum Ended {
     /// It can't go on, or nothing more is asked of it.
     Halted,
     /// Its time was over.
@@ -146,7 +147,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    pub fn of(ran: &Ran, copy: &Replica) -> Ended {
+    fn of(ran: &Ran, copy: &Replica) -> Ended {
         match ran {
             Ran::TimeOver if copy.supposed().is_empty() => Ended::ByItself,
             Ran::TimeOver => Ended::TimeOver,
@@ -183,6 +184,29 @@ fn run_copy(
             behind,
         } = ran
         else {
+            judge.went_on |= match &ran {
+                Ran::Halt(halt) => matches!(halt, Halt::Blocks { .. } | Halt::Exits),
+                _ => true,
+            };
+            let is_it = |made: &&MadeCall| judge.call.is_some_and(|is_it| is_it(made));
+            if let Some(made) = copy.made().iter().find(is_it) {
+                let supposed = &copy.supposed()[..made.supposed];
+                let owed = Owed {
+                    pid: process.pid,
+                    tid: other.tid,
+                    name: other.name.clone(),
+                    code: None,
+                    value: None,
+                    known: Known::Proved,
+                    after: Some(after(&before, supposed, how, process.names)),
+                    supposed: each(supposed, how, process.names),
+                };
+                let strength = strength(process, judge.waiting, supposed, how);
+                let number = judge.targets.len();
+                if proofs.get(&number).is_none_or(|known| known.0 < strength) {
+                    proofs.insert(number, (strength, owed));
+                }
+            }
             return Ok(Ended::of(&ran, &copy));
         };
         let number = numbers[word];
@@ -204,6 +228,7 @@ fn run_copy(
             value: Some(value),
             known: Known::Proved,
             after: Some(after),
+            supposed: each(copy.supposed(), how, process.names),
         };
         proofs.insert(number, (strength, owed));
         if are_settled(proofs, judge) {
@@ -215,12 +240,7 @@ fn run_copy(
 
 /// `waiting`: the own id of the thread that waits; `supposed`: what was answered before the other
 /// wrote.
-pub(crate) fn strength(
-    process: &Process,
-    waiting: u32,
-    supposed: &[Supposed],
-    how: Supposition,
-) -> Strength {
+fn strength(process: &Process, waiting: u32, supposed: &[Supposed], how: Supposition) -> Strength {
     let waits_for_end = |id: u32| {
         let mut calls = supposed.iter();
         calls.any(|call| is_join(call.number, &call.arguments, id))
@@ -241,9 +261,10 @@ pub(crate) fn strength(
     }
 }
 
-/// Does the call wait for the thread of that id to end, as pthread_join does?
+/// Does the call wait for the thread of that id to end, as pthread_join does? None has the id 0.
 pub(crate) fn is_join(number: u32, arguments: &[u64; 6], id: u32) -> bool {
-    let waits = futex::is_futex(number) && futex::waits_for_word(futex::command(arguments));
+    let waits =
+        id != 0 && futex::is_futex(number) && futex::waits_for_word(futex::command(arguments));
     waits && futex::expected(arguments) == u64::from(id)
 }
 
@@ -251,7 +272,7 @@ pub(crate) fn is_join(number: u32, arguments: &[u64; 6], id: u32) -> bool {
 ///
 /// # Errors
 /// When the copy's process is gone.
-pub(crate) fn suppositions(mut copy: Replica) -> std::io::Result<Vec<Supposition>> {
+fn suppositions(mut copy: Replica) -> std::io::Result<Vec<Supposition>> {
     use Supposition::{End, Failure, Line, Nothing, Number};
     if !copy.is_before_call()? {
         // It computes: calls that follow may still have to be answered.

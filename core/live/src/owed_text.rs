@@ -6,6 +6,9 @@ use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::{futex, timeout};
 use flagfinder_replica::{Replica, Supposed, Supposition};
 
+/// Most answers that are told.
+const MOST: usize = 16;
+
 /// The call that the thread stands before.
 pub(crate) struct Before {
     call: Option<(u32, [u64; 6])>,
@@ -40,6 +43,17 @@ pub(crate) fn after(
         2 => format!("{text}, and one more call comes back like that"),
         count => format!("{text}, and {} more calls come back like that", count - 1),
     }
+}
+
+/// Each answer that was supposed, of those that are alike one.
+pub(crate) fn each(supposed: &[Supposed], how: Supposition, names: &Names) -> Vec<String> {
+    let mut all: Vec<String> = supposed
+        .iter()
+        .map(|call| answered(call, how, names))
+        .collect();
+    all.dedup();
+    all.truncate(MOST);
+    all
 }
 
 /// Nothing but time had to pass for the calls.

@@ -421,12 +421,38 @@ impl Replica<'_> {
             if !self.write(a[0], &set.to_le_bytes())? {
                 return Ok(None);
             }
+            if set == 0 {
+                self.forget_owner(a[0])?;
+            }
         }
         Ok(Some(match how {
             Supposition::Failure => (-i64::from(libc::ETIMEDOUT), None),
             _ => (0, None),
         }))
     }
+
+    /// A mutex of glibc also says who has it, and its code asserts that nobody does once its word is
+    /// free.
+    fn forget_owner(&mut self, mutex: u64) -> Result<()> {
+        const OWNER: u64 = 8;
+        let mut fields = [0; 20];
+        let is_there = self.read(mutex, &mut fields)?;
+        if is_there && is_held_mutex(&fields) {
+            self.write(mutex.wrapping_add(OWNER), &[0; 4])?;
+        }
+        Ok(())
+    }
+}
+
+/// Behind the word: how often it is taken, by which thread, how many use it, and of which kind it is
+/// (`struct __pthread_mutex_s`).
+fn is_held_mutex(fields: &[u8; 20]) -> bool {
+    const MOST_THREADS: u32 = 1 << 22;
+    const ELISION: u32 = 0x300;
+    let field = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| fields[at + byte]));
+    let (count, owner, users, kind) = (field(4), field(8), field(12), field(16));
+    let is_id = |number: u32| (1..=MOST_THREADS).contains(&number);
+    count <= 1 && is_id(owner) && is_id(users) && kind & !ELISION <= 3
 }
 
 /// What does not wait, and tells nothing new.
@@ -487,6 +513,24 @@ fn content(how: Supposition, room: usize, handed: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mutex_that_is_held_is_told_by_its_fields() {
+        let fields = |words: [u32; 5]| {
+            let mut bytes = [0; 20];
+            for (at, word) in words.iter().enumerate() {
+                bytes[at * 4..][..4].copy_from_slice(&word.to_le_bytes());
+            }
+            bytes
+        };
+        assert!(is_held_mutex(&fields([0, 0, 4711, 1, 0])));
+        assert!(!is_held_mutex(&fields([0, 0, 0, 1, 0])), "nobody has it");
+        assert!(
+            !is_held_mutex(&fields([0, 0, 4711, 0, 0])),
+            "nobody uses it"
+        );
+        assert!(!is_held_mutex(&fields([0, 0x5555, 4711, 1, 0])));
+    }
 
     #[test]
     fn data_fill_a_small_buffer_and_are_a_line_in_a_large_one() {

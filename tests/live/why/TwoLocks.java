@@ -2,13 +2,16 @@
 // Two threads, `one` and `two`, that each hold what the other wants: a monitor or a ReentrantLock.
 // Or `one` wants to write what `two` reads for ever, which names no owner. Or `one` waits for a
 // pool whose only thread reads stdin, or waits for a task that it would have to run itself. Or
-// `one` asks the server at the port that the second argument names.
+// `one` asks the server at the port that the second argument names, or has ended while `two` makes
+// garbage.
 
 import java.io.IOException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -54,6 +57,18 @@ public class TwoLocks {
         }
     }
 
+    // The heap is nearly full, so that the collector works without end.
+    static void fill() {
+        Runtime runtime = Runtime.getRuntime();
+        List<byte[]> kept = new ArrayList<>();
+        while (runtime.maxMemory() - runtime.totalMemory() + runtime.freeMemory() > 9 << 20) {
+            kept.add(new byte[1024]);
+        }
+        for (int at = 0;; at = (at + 1) % kept.size()) {
+            kept.set(at, new byte[1024]);
+        }
+    }
+
     static int nested(ExecutorService pool) {
         try {
             return pool.submit(() -> pool.submit(() -> 1).get()).get();
@@ -96,6 +111,7 @@ public class TwoLocks {
             case "pool" -> new Runnable[] {() -> await(Executors.newFixedThreadPool(1)), () -> {}};
             case "nested" ->
                 new Runnable[] {() -> nested(Executors.newFixedThreadPool(1)), () -> {}};
+            case "garbage" -> new Runnable[] {() -> {}, () -> fill()};
             case "http" -> new Runnable[] {() -> ask(args[1]), () -> {}};
             default -> new Runnable[] {() -> write(e), () -> read(e)};
         };
@@ -105,5 +121,6 @@ public class TwoLocks {
         two.start();
         System.out.println("started");
         one.join();
+        two.join();
     }
 }

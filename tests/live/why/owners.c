@@ -7,6 +7,8 @@
 #include <semaphore.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
@@ -133,7 +135,86 @@ static void pair_of_two(const char *folder)
         exit(4);
 }
 
+/* main waits for a semaphore that processes share. One child posts it once it has read a FIFO; the
+ * other has the memory, too, and sleeps. */
+static void semaphore_of_a_process(const char *folder)
+{
+    sem_t *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *path = new_fifo(folder);
+    if (shared == MAP_FAILED || sem_init(shared, 1, 0) != 0)
+        exit(6);
+    pid_t posts = fork();
+    if (posts == 0) {
+        read_one(open(path, O_RDWR));
+        sem_post(shared);
+        exit(0);
+    }
+    if (fork() == 0)
+        sleep_long();
+    settle();
+    truth("input", posts, posts);
+    sem_wait(shared);
+}
+
+static void post(int number)
+{
+    (void)number;
+    sem_post(&items);
+}
+
+/* Only the handler of a signal posts what main waits for. */
+static void semaphore_of_a_handler(const char *folder)
+{
+    (void)folder;
+    sem_init(&items, 0, 0);
+    signal(SIGUSR1, post);
+    truth("unknown", 0, 0);
+    sem_wait(&items);
+}
+
+/* That the wait is limited is no cause, and the other thread waits for something else. */
+static void limited_condition(const char *folder)
+{
+    (void)folder;
+    start(wait_for_another, NULL);
+    truth("unknown", 0, 0);
+    pthread_mutex_lock(&lock);
+    struct timespec end = {time(NULL) + 100000, 0};
+    while (count == 0)
+        pthread_cond_timedwait(&filled, &lock, &end);
+}
+
+static void *read_with_lock(void *unused)
+{
+    settle();
+    pthread_mutex_lock(&lock);
+    read_one(ends[0]);
+    return unused;
+}
+
+/* main writes into a full pipe whose reader waits for the lock that main has. A child inherited the
+ * pipe, and sleeps. */
+static void pipe_that_a_child_has(const char *folder)
+{
+    (void)folder;
+    int both[2];
+    new_pipe(both);
+    ends[0] = both[0], ends[1] = both[1];
+    if (fork() == 0)
+        sleep_long();
+    start(rest, NULL);
+    pthread_mutex_lock(&lock);
+    start(read_with_lock, NULL);
+    truth("deadlock", getpid(), 0);
+    while (write(ends[1], "", 1) == 1)
+        ;
+}
+
 const struct scenario by_owners[] = {
+    {"semaphore_of_a_process", semaphore_of_a_process},
+    {"semaphore_of_a_handler", semaphore_of_a_handler},
+    {"limited_condition", limited_condition},
+    {"pipe_that_a_child_has", pipe_that_a_child_has},
     {"condition_of_a_reader", condition_of_a_reader},
     {"semaphore_of_a_poller", semaphore_of_a_poller},
     {"pair_of_a_reader", pair_of_a_reader},

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 //! Waits for the end of a child, and for the signal that tells of one.
 
+use flagfinder_code::own_id;
 use flagfinder_linux::proc::{is_over, threads, Status};
 
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::name;
 use super::report::{Kind, Known, RootKind};
+use crate::effects::Effect;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::{awaited, children};
 
@@ -79,6 +81,29 @@ pub fn handled(pid: u32) -> u64 {
     Status::of(pid).map_or(0, |status| status.mask("SigCgt:"))
 }
 
+/// The signals with handlers that are the program's own: not of faults, nor what a language or its
+/// library handles by itself, as Python does SIGINT and glibc its first real-time signals.
+pub fn own_handlers(pid: u32) -> Option<String> {
+    const OWN: [(i32, &str); 7] = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGIO, "SIGIO"),
+        (libc::SIGVTALRM, "SIGVTALRM"),
+    ];
+    let handled = handled(pid);
+    let own = OWN.iter().filter(|(signal, _)| has(handled, *signal));
+    let mut names: Vec<String> = own.map(|(_, name)| (*name).to_owned()).collect();
+    let real = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    names.extend(
+        real.filter(|one| has(handled, *one))
+            .map(|one| format!("signal {one}")),
+    );
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
 fn has(signals: u64, signal: i32) -> bool {
     signals & 1 << (signal - 1) != 0
 }
@@ -126,9 +151,18 @@ pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
         .of(pid, Some(tid), self::name(pid, tid)),
     };
     let mut obstacles = vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)];
-    if kept == 0 && !others.is_empty() {
+    let any = Debtor::any_of(pid, others, "it is one of those that could send it");
+    if let Some(any) = any.filter(|_| kept == 0) {
+        let effect = Effect::Signal {
+            process: own_id(pid, pid),
+            thread: own_id(pid, tid),
+        };
         let waits_for = obstacles[0].waits_for.clone();
-        obstacles.push(Obstacle::by_elimination(pid, others, Vec::new(), waits_for));
+        obstacles.push(Obstacle::by_elimination(
+            pid,
+            vec![any.is_to(effect)],
+            waits_for,
+        ));
     }
     obstacles
 }

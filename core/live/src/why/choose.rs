@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-//! Which of several threads that may owe is followed in the report.
+//! Which of several threads that may owe is followed in the report, and what is said where none is.
+//!
+//! Nobody is left where each way comes back, or comes to a thread that waits for any of those which
+//! are being followed. Where one that is only assumed to owe is followed, the root is assumed.
 
-use super::obstacle::Weight;
+use super::obstacle::{End, Weight};
 use super::report::{Known, Node, Root, RootKind};
-use super::undecided::{idles, nobody, several};
-use super::way::{close, Chosen, Outcome, Way};
+use super::way::{close, told_alike, Chosen, Outcome, Way};
 
 /// The same cause, though another thread of the process may have led there.
 fn is_same(one: &Root, other: &Root) -> bool {
@@ -21,7 +23,7 @@ fn is_same(one: &Root, other: &Root) -> bool {
 pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     let best = ways.iter().filter_map(Way::weight).max();
     let Some(best) = best else {
-        return nobody(ways, node, at, nested);
+        return nobody(&ways, node, at, nested);
     };
     let known = |way: &&Way| way.weight() == Some(best);
     let surest = ways.iter().filter(known).map(|way| way.known).min();
@@ -54,9 +56,10 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     };
     let shortest = top.iter().filter(|way| way.leads_on()).min_by_key(length);
     let Some(shortest) = shortest else {
-        return nobody(ways.clone(), node, at, nested);
+        return nobody(&ways, node, at, nested);
     };
-    let is_blind = best == Weight::Idle && surest == Some(Known::Assumed);
+    let is_blind = best <= Weight::Idle && shortest.by_elimination
+        || best == Weight::Idle && surest == Some(Known::Assumed);
     // A thread that waits for a child or a peer hangs rather than those that wait for whatever
     // comes, though what keeps the other process was not found.
     let mut outside = ways
@@ -71,17 +74,130 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
             return idles;
         }
     }
-    if agree && !is_blind {
-        return (*shortest).clone().chosen();
-    }
-    // Beside threads that wait for whatever comes, what another is blocked in tells more.
-    let blocked: Vec<String> = match is_blind {
-        true => ways.iter().filter_map(Way::blocked_in).collect(),
-        false => Vec::new(),
+    // A limit of time is one more way to end a wait for others, and no cause.
+    let is_limited = || {
+        let by_time = roots.iter().all(|root| root.kind == RootKind::Timer);
+        best == Weight::Idle && by_time && ways.iter().any(|way| way.by_elimination)
     };
-    let is_open = |way: &&Way| !way.leads_on() && (!is_blind || way.blocked_in().is_none());
-    let open = ways.iter().filter(is_open).count();
-    several(shortest, &roots, blocked, node, open)
+    if !agree || is_blind || !nested && is_limited() {
+        let like = ways.iter().find(|way| way.by_elimination);
+        return undecided(&ways, like.unwrap_or(shortest), node);
+    }
+    // One of the threads of a process owes it, and all of them lead there.
+    let all_agree = || {
+        let alike = |way: &Way| root(way).is_some_and(|one| is_same(&one, &roots[0]));
+        !shortest.by_elimination && ways.len() > 1 && ways.iter().all(alike)
+    };
+    let is_assumed = surest == Some(Known::Assumed) && !all_agree();
+    let mut chosen = (*shortest).clone().chosen();
+    if let Outcome::Root(root, _) = &mut chosen.outcome {
+        root.assumed |= is_assumed;
+    }
+    chosen
+}
+
+/// The thread waits for whatever comes at any of these, as a server does that listens at several
+/// addresses. `None`: not all of them end at the thread itself.
+fn idles(top: &[&Way], node: &Node) -> Option<Chosen> {
+    let own = |way: &&Way| match &way.outcome {
+        Outcome::Root(root, _) if (root.pid, root.tid) == (Some(node.pid), Some(node.tid)) => {
+            (way.links.len() == 1).then(|| (way.links[0].clone(), root.clone()))
+        }
+        _ => None,
+    };
+    let mut told: Vec<_> = top.iter().map(own).collect::<Option<_>>()?;
+    // Beside what may come, a limit of time is no news.
+    if told.iter().any(|(_, root)| root.kind != RootKind::Timer) {
+        told.retain(|(_, root)| root.kind != RootKind::Timer);
+    }
+    let mut texts: Vec<String> = told.iter().map(|(_, root)| root.what.clone()).collect();
+    texts.dedup();
+    let (mut link, root) = told.into_iter().next()?;
+    let what = listed(&texts);
+    link.reason.clone_from(&what);
+    Some(Chosen {
+        links: vec![link],
+        outcome: Outcome::Root(Root { what, ..root }, Weight::Idle),
+    })
+}
+
+fn listed(texts: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown = texts[..texts.len().min(SHOWN)].join("; ");
+    match texts.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
+}
+
+/// More than one thing explains as much, or nothing does: none is blamed.
+fn undecided(ways: &[Way], like: &Way, node: &Node) -> Chosen {
+    // What a thread is blocked in tells more than that another waits for whatever comes.
+    let mut sorted: Vec<&Way> = ways.iter().collect();
+    sorted.sort_by_key(|way| way.weight() == Some(Weight::Idle));
+    let what = match ways.len() {
+        1 => "nothing says who ends this wait; the only thread left that could".to_owned(),
+        count => format!("{count} threads could end this wait, and nothing tells them apart"),
+    };
+    let what = format!("{what}: {}", listed(&told_alike(&sorted, node)));
+    ends_with(like, node, End::unknown(what))
+}
+
+/// The chain ends at the thread itself.
+fn ends_with(like: &Way, node: &Node, end: End) -> Chosen {
+    let mut link = like.links[0].clone();
+    link.owed_by = None;
+    link.known = Known::Assumed;
+    link.reason.clone_from(&end.what);
+    Chosen {
+        links: vec![link],
+        ..Chosen::end(end, node)
+    }
+}
+
+/// No way leads on.
+fn nobody(ways: &[Way], node: &Node, at: usize, nested: bool) -> Chosen {
+    let place = |way: &Way| match way.outcome {
+        Outcome::Circle { at, .. } => Some(at),
+        _ => None,
+    };
+    let circles = ways.iter().filter(|way| place(way).is_some());
+    let Some(way) = circles.min_by_key(|way| place(way)).or(ways.first()) else {
+        return Chosen::end(End::unknown("nothing is known of its wait"), node);
+    };
+    let what = || {
+        let all: Vec<&Way> = ways.iter().collect();
+        let all = listed(&told_alike(&all, node));
+        format!(
+            "no thread is left that could end the wait of thread {}: {all}",
+            node.tid
+        )
+    };
+    match &way.outcome {
+        Outcome::Circle { at: to, note } => {
+            let by_elimination = ways.iter().any(|way| way.by_elimination);
+            let note = note.clone();
+            let note = note.or_else(|| by_elimination.then(what));
+            let outcome = Outcome::Circle { at: *to, note };
+            let way = way.clone();
+            close(Way { outcome, ..way }, node, at)
+        }
+        _ if nested => Chosen {
+            outcome: Outcome::Idle,
+            ..ends_with(way, node, End::unknown("it waits for any of these threads"))
+        },
+        _ => {
+            let end = End::new(RootKind::Deadlock, Weight::Circle, what());
+            match (ways, &way.links[..]) {
+                // The only other thread is where the chain ends.
+                ([_], [_, .., last]) => Chosen {
+                    links: way.links.clone(),
+                    ..Chosen::end(end, &last.waiter)
+                },
+                _ => ends_with(way, node, end),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -314,6 +430,54 @@ mod tests {
     }
 
     #[test]
+    fn by_elimination_no_circle_is_told_as_one_and_a_root_is_assumed() {
+        let circle = choose(
+            vec![way(2, Known::Assumed, circle_to(0))],
+            &node(1),
+            0,
+            false,
+        );
+        let (root_, told) = (root(&circle), "no thread is left");
+        assert!(root_.what.starts_with(told) && !root_.assumed, "{root_:?}");
+        let reads = || End::outside(RootKind::Input, "nobody has typed");
+        let is_assumed = |known| {
+            let ways = vec![way(2, known, ends(2, reads()))];
+            root(&choose(ways, &node(1), 0, false)).assumed
+        };
+        assert!(is_assumed(Known::Assumed) && !is_assumed(Known::Proved));
+    }
+
+    #[test]
+    fn all_threads_of_a_process_that_lead_to_one_root_leave_no_doubt() {
+        let is_assumed = |at: [u32; 2]| {
+            let way = |to: (u32, u32)| {
+                let reads = End::outside(RootKind::Input, "nobody has typed");
+                let mut way = way(to.0, Known::Assumed, ends(to.1, reads));
+                way.by_elimination = false;
+                way
+            };
+            let ways = vec![way((2, at[0])), way((3, at[1]))];
+            root(&choose(ways, &node(1), 0, false)).assumed
+        };
+        assert!(!is_assumed([4, 4]));
+    }
+
+    #[test]
+    fn a_limit_of_time_is_no_cause_where_others_may_end_the_wait() {
+        let kind = |nested| {
+            let limited = End::idle(RootKind::Timer, "the call is limited in time");
+            let mut own = way(1, Known::Seen, ends(1, limited));
+            own.links[0].owed_by = None;
+            let ways = vec![own, way(2, Known::Assumed, Chosen::bare(Outcome::Idle))];
+            root(&choose(ways, &node(1), 0, nested)).kind
+        };
+        assert_eq!(
+            (kind(false), kind(true)),
+            (RootKind::Unknown, RootKind::Timer)
+        );
+    }
+
+    #[test]
     fn a_known_link_comes_before_an_assumed_one() {
         let sleeps = || End::outside(RootKind::Timer, "it sleeps");
         let ways = vec![
@@ -328,7 +492,9 @@ mod tests {
         let idle = || way(2, Known::Assumed, Chosen::bare(Outcome::Idle));
         let alone = choose(vec![idle(), idle()], &node(1), 0, false);
         assert_eq!(root(&alone).kind, RootKind::Deadlock);
-        assert!(root(&alone).what.starts_with("both"));
+        assert!(root(&alone)
+            .what
+            .starts_with("no thread is left that could end"));
         let nested = choose(vec![idle()], &node(1), 1, true);
         assert!(matches!(nested.outcome, Outcome::Idle));
     }

@@ -82,6 +82,9 @@ pub fn examine(
     if let Some(end) = stopped::stopped(pid, &activity).or_else(frozen) {
         return Examined::end(end);
     }
+    if let Some(end) = java::collects(process, &activity) {
+        return Examined::end(end);
+    }
     if activity.wants < pick::HOT {
         if let Some(obstacle) = java::owed(process, tid) {
             let (stack, at) = stack(process, &activity);

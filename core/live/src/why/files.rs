@@ -10,11 +10,12 @@ use flagfinder_linux::proc::{file_kind, link, path};
 use super::children;
 use super::obstacle::{Debtor, End, Obstacle, Side, Weight, Who};
 use super::place::{is_on, Place, MOST_HOLDERS};
-use super::process::{name, Process, Processes};
+use super::process::{descends, name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::served::{self, of_side};
 use super::sockets::socket;
 use super::terminal;
+use crate::effects::Effect;
 use flagfinder_waits::descriptor::{self, between, is_epoll, tells_once, watches_of};
 use flagfinder_waits::internet::connection;
 use flagfinder_waits::{is_fifo, is_queue, untaken};
@@ -236,7 +237,12 @@ fn anonymous(processes: &mut Processes, place: &Place, kind: &str) -> Vec<Obstac
         Some(line.trim())
     };
     match kind {
-        "eventfd" => by_own_threads(processes, place, "an eventfd", vec![place.fd]),
+        "eventfd" => by_own_threads(
+            processes,
+            place,
+            "an eventfd",
+            Effect::Write(vec![place.fd]),
+        ),
         "timerfd" => {
             let left = field("it_value:").and_then(timer);
             let end = match left {
@@ -301,7 +307,7 @@ fn by_own_threads(
     processes: &mut Processes,
     place: &Place,
     what: &str,
-    on: Vec<i32>,
+    effect: Effect,
 ) -> Vec<Obstacle> {
     let tids = processes
         .get(place.pid)
@@ -311,7 +317,7 @@ fn by_own_threads(
         place.pid
     );
     let others = tids.into_iter().filter(|tid| *tid != place.tid);
-    let debtors = Debtor::any_of(place.pid, others.collect(), reason).map(|one| one.on(on));
+    let debtors = Debtor::any_of(place.pid, others.collect(), reason).map(|one| one.is_to(effect));
     let end = End::unknown(format!(
         "no other thread of process {} is left that could write to it",
         place.pid
@@ -355,6 +361,7 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         .iter()
         .filter(|o| o.pid == place.pid && (o.fd != place.fd || !(o.reads && o.writes)))
         .collect();
+    let uses = if reads { Effect::Write } else { Effect::Read };
     if others.is_empty() {
         let own: Vec<i32> = own.iter().map(|o| o.fd).collect();
         return alone(processes, place, &what, (does, reads), own);
@@ -365,10 +372,20 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         let reason = format!("it holds the end that {does} it, fd {}", owner.fd);
         let on = others.iter().filter(|one| one.pid == owner.pid);
         if !debtors.iter().any(|debtor| debtor.who == who) {
-            debtors.push(Debtor::seen(who, reason).on(on.map(|one| one.fd).collect()));
+            debtors.push(Debtor::seen(who, reason).is_to(uses(on.map(|one| one.fd).collect())));
         }
     }
-    let owed = place.owed(&what, debtors).into_iter();
+    let mut owed = place.owed(&what, debtors);
+    // Where others inherited it from this process, its own threads may use it as well.
+    if !own.is_empty() && others.iter().all(|o| descends(o.pid, place.pid)) {
+        let own = uses(own.iter().map(|o| o.fd).collect());
+        let own = by_own_threads(processes, place, &what, own);
+        for (one, own) in owed.iter_mut().zip(own) {
+            one.by_elimination = !own.debtors.is_empty();
+            one.debtors.extend(own.debtors);
+        }
+    }
+    let owed = owed.into_iter();
     owed.map(|one| Obstacle {
         for_room: !reads,
         ..one
@@ -393,8 +410,9 @@ fn alone(
     let threads = processes
         .get(place.pid)
         .map_or(0, |process| process.tids().len());
+    let uses = if reads { Effect::Write } else { Effect::Read };
     if !own.is_empty() && threads > 1 {
-        let owed = by_own_threads(processes, place, what, own).into_iter();
+        let owed = by_own_threads(processes, place, what, uses(own)).into_iter();
         let owed = owed.map(|one| Obstacle {
             for_room: !reads,
             ..one

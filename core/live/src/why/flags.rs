@@ -120,18 +120,17 @@ fn word(
             ..end
         };
     }
-    others(process, thread.tid, sharers, waits_for)
+    others(process, thread.tid, &sharers, None, waits_for)
 }
 
 /// Stopped threads, if nobody is known to owe the write: a copy can't tell what they would do next.
-fn stopped(process: &Process, waiting: u32, sharers: &[u32], nobody: &str) -> Vec<Debtor> {
+fn stopped(process: &Process, waiting: u32, sharers: &[(u32, u64)], nobody: &str) -> Vec<Debtor> {
     let is_stopped = |state: char| matches!(state, 't' | 'T');
     let threads = process.activities.iter();
     let threads = threads.filter(|one| one.tid != waiting && is_stopped(one.state));
     let state = |pid: u32| Stat::of_thread(pid, pid).map(|stat| stat.state());
-    let processes = sharers
-        .iter()
-        .filter(|pid| state(**pid).is_some_and(is_stopped));
+    let processes = sharers.iter().map(|(pid, _)| pid);
+    let processes = processes.filter(|pid| state(**pid).is_some_and(is_stopped));
     let threads = threads.map(|one| Who::Thread(process.pid, one.tid));
     let processes = processes.map(|pid| Who::Process(*pid, None));
     let reason = format!("it is stopped, and nobody else is known to write the word: {nobody}");
@@ -146,7 +145,8 @@ pub fn in_source(pid: u32, asked: &Asked) -> Obstacle {
         known: Known::ByCode,
         reason: of.reason.clone(),
         code: None,
-        on: Vec::new(),
+        effect: None,
+        supposed: Vec::new(),
     };
     let mut debtors: Vec<Debtor> = asked.owed.iter().map(debtor).collect();
     doubt(&mut debtors);
@@ -324,7 +324,8 @@ pub fn debtor(owed: &Owed) -> Debtor {
         known,
         reason: format!("{how}{value} there{after}"),
         code: owed.code.clone(),
-        on: Vec::new(),
+        effect: None,
+        supposed: owed.supposed.clone(),
     }
 }
 
@@ -343,6 +344,7 @@ mod tests {
         let owed = Owed {
             value: Some(1),
             after: Some("read on fd 3".into()),
+            supposed: Vec::new(),
             code: Some(code),
             ..by_code(9)
         };
@@ -398,6 +400,7 @@ mod tests {
         Owed {
             value: None,
             after: None,
+            supposed: Vec::new(),
             ..crate::candidate::tests::debtor(tid, candidate::Known::ByCode)
         }
     }

@@ -5,7 +5,7 @@
 use super::in_core;
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, Who};
-use super::process::{name, status_number, Inside, Process};
+use super::process::{descends, name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
 use super::semaphore;
 use crate::effects::Effect;
@@ -179,7 +179,7 @@ fn by_id(process: &Process, id: u32) -> Option<Owner> {
         return None;
     }
     let other = status_number(id, "Tgid:")?;
-    if is_ancestor(other, process.pid) && !shares_memory(process, other) {
+    if descends(process.pid, other) && !shares_memory(process, other) {
         let what = format!(
             "the lock is held by thread {id} of process {other} ({}), from which process {} was \
              forked: a fork copies the lock, and not that thread",
@@ -193,17 +193,6 @@ fn by_id(process: &Process, id: u32) -> Option<Owner> {
         )));
     }
     shares_memory(process, other).then_some(Owner::Thread(other, id))
-}
-
-fn is_ancestor(other: u32, pid: u32) -> bool {
-    let mut above = status_number(pid, "PPid:");
-    while let Some(one) = above.filter(|one| *one > 1) {
-        if one == other {
-            return true;
-        }
-        above = status_number(one, "PPid:");
-    }
-    false
 }
 
 /// Do they have memory in common that both may write?
@@ -241,25 +230,40 @@ fn word(
         true => Vec::new(),
         false => sharers(process.pid, inside, call.args[0]),
     };
-    let store = sharers.is_empty().then(|| Effect::Store {
-        address: call.args[0],
-        expected: futex::expected(&call.args) as u32,
-    });
-    Obstacle {
-        store,
-        ..others(process, tid, sharers, waits_for)
-    }
+    let asleep = (call.args[0], futex::expected(&call.args) as u32);
+    others(process, tid, &sharers, Some(asleep), waits_for)
 }
 
 /// By elimination: any other thread of the process, or one of a process that shares the word.
-pub fn others(process: &Process, tid: u32, sharers: Vec<u32>, waits_for: WaitsFor) -> Obstacle {
+/// `asleep`: the word at which it sleeps, and its value then.
+pub fn others(
+    process: &Process,
+    tid: u32,
+    sharers: &[(u32, u64)],
+    asleep: Option<(u64, u32)>,
+    waits_for: WaitsFor,
+) -> Obstacle {
     let pid = process.pid;
     let rest = process.tids().into_iter().filter(|other| *other != tid);
-    Obstacle::by_elimination(pid, rest.collect(), sharers, waits_for)
+    let rest: Vec<u32> = rest.collect();
+    let reason = match rest.len() + sharers.len() {
+        1 => "it is the only other one that could change it",
+        _ => "it is one of those that could change it",
+    };
+    let effect = |address| {
+        let (_, expected) = asleep?;
+        Some(Effect::Store { address, expected })
+    };
+    let own = asleep.and_then(|(address, _)| effect(address));
+    let own = Debtor::any_of(pid, rest, reason).map(|any| Debtor { effect: own, ..any });
+    let foreign = sharers.iter().map(|(of, there)| Debtor {
+        effect: effect(*there),
+        ..Debtor::assumed(Who::Process(*of, None), reason)
+    });
+    Obstacle::by_elimination(pid, own.into_iter().chain(foreign).collect(), waits_for)
 }
 
-/// Other processes that map the page of a shared word.
-pub fn sharers(pid: u32, inside: &Inside, address: u64) -> Vec<u32> {
-    let shared = crate::sharers::sharers(pid, &inside.names, address);
-    shared.into_iter().map(|(other, _)| other).collect()
+/// Other processes that map the page of a shared word, and where it lies there.
+pub fn sharers(pid: u32, inside: &Inside, address: u64) -> Vec<(u32, u64)> {
+    crate::sharers::sharers(pid, &inside.names, address)
 }

@@ -8,6 +8,7 @@ use flagfinder_waits::proc::Call;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, Process};
 use super::report::{Kind, Known, RootKind};
+use crate::effects::Effect;
 
 /// `None`: the call is none of System V, or nothing can be asked of what it waits for.
 pub fn obstacle(process: &Process, call: &Call) -> Option<Obstacle> {
@@ -20,6 +21,11 @@ pub fn obstacle(process: &Process, call: &Call) -> Option<Obstacle> {
 
 fn told(pid: u32, waits: Waits, now: Now, is_there: impl Fn(u32) -> bool) -> Obstacle {
     let Now { value, last } = now;
+    let effect = match waits {
+        Waits::Semaphore { .. } => None,
+        Waits::Message { queue } => Some(Effect::Send(queue)),
+        Waits::Room { queue } => Some(Effect::Receive(queue)),
+    };
     let (kind, what, state, did) = match waits {
         Waits::Semaphore { set, number, by } => (
             Kind::Lock,
@@ -49,8 +55,8 @@ fn told(pid: u32, waits: Waits, now: Now, is_there: impl Fn(u32) -> bool) -> Obs
     match last {
         Some(last) if last != pid && is_there(last) => {
             let reason = format!("{state}, and process {last} ({}) {did}", name(last, last));
-            let who = Who::Process(last, None);
-            Obstacle::owed(kind, what, vec![Debtor::assumed(who, reason)])
+            let debtor = Debtor::assumed(Who::Process(last, None), reason);
+            Obstacle::owed(kind, what, vec![Debtor { effect, ..debtor }])
         }
         Some(last) if last != pid => {
             let ended = format!("{state}, and process {last}, which {did}, has ended");

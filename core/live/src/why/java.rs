@@ -10,7 +10,9 @@ use flagfinder_code::{Spot, Whose};
 use super::hotspot::JavaWait;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Process;
-use super::report::{Kind, WaitsFor};
+use super::report::{Kind, RootKind, WaitsFor};
+use crate::pick::HOT;
+use crate::sample::Activity;
 
 /// What this thread waits for, where HotSpot names the thread that is to end the wait.
 pub fn owed(process: &Process, tid: u32) -> Option<Obstacle> {
@@ -55,6 +57,46 @@ pub fn calls(process: &Process, tid: u32) -> Vec<(Whose, Spot)> {
     found.unwrap_or_default()
 }
 
+/// Threads of Java's own class that run none of the program's code.
+const OF_MACHINE: [&str; 2] = ["Signal Dispatch", "Attach Listener"];
+/// Beginnings of the names of threads that collect garbage, or hold the others while it is done.
+const COLLECTORS: [&str; 5] = ["VM Thread", "GC Thread", "G1 ", "ZWorker", "Shenandoah"];
+
+/// So much more than the thread itself they have to use: it is held for most of the time.
+const LARGER: f64 = 1.5;
+
+/// A thread of Java that uses a processor, or that the machine holds, while a collector of garbage
+/// works more than it does: the collector keeps it.
+pub fn collects(process: &Process, activity: &Activity) -> Option<End> {
+    let is_collector = |one: &&Activity| {
+        let mut names = COLLECTORS.iter();
+        names.any(|begins| one.name.starts_with(begins))
+    };
+    let all = || process.activities.iter().filter(is_collector);
+    let used: f64 = all().map(|one| one.wants).sum();
+    let most = |one: &&Activity| (one.wants * 1000.0) as u64;
+    let collector = all().max_by_key(most)?;
+    if used < HOT || used < LARGER * activity.wants {
+        return None;
+    }
+    let inside = process.inside.as_ref()?;
+    let machine = process.hot_spot()?;
+    let is_held = || {
+        let wait = machine.wait(&*inside.memory, activity.tid);
+        wait == Some(JavaWait::Unknown { class: None })
+    };
+    if machine.is_of_machine(&*inside.memory, activity.tid) || activity.wants < HOT && !is_held() {
+        return None;
+    }
+    let what = format!(
+        "it collects garbage, with {:.0} % of a processor for that; thread {} is held meanwhile",
+        used * 100.0,
+        activity.tid
+    );
+    let end = End::outside(RootKind::Computes, what);
+    Some(end.of(process.pid, Some(collector.tid), collector.name.clone()))
+}
+
 /// What this thread waits for, where HotSpot names nobody. `None`: it is no thread of Java, or it
 /// waits inside the virtual machine.
 pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
@@ -73,8 +115,8 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
             (Kind::Flag, name.to_owned())
         }
         JavaWait::Unknown { class } => {
-            let name = class.unwrap_or_else(|| "what it is parked for".to_owned());
-            (Kind::Flag, name)
+            let name = "what it is parked for, or the virtual machine";
+            (Kind::Flag, class.unwrap_or_else(|| name.to_owned()))
         }
         JavaWait::Joins(_) => return None,
     };
@@ -84,11 +126,17 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         address: None,
         statement: None,
     };
-    let others = machine.like(&*inside.memory, tid).collect();
+    let is_of_machine = |other: &u32| {
+        let activity = process.activity(*other);
+        activity.is_some_and(|one| OF_MACHINE.contains(&&*one.name))
+    };
+    let others = machine.like(&*inside.memory, tid);
+    let others = others.filter(|other| !is_of_machine(other)).collect();
+    let reason = "it is one of those that could change it";
+    let any = Debtor::any_of(process.pid, others, reason);
     Some(Obstacle::by_elimination(
         process.pid,
-        others,
-        Vec::new(),
+        any.into_iter().collect(),
         waits_for,
     ))
 }

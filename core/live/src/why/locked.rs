@@ -11,6 +11,7 @@ use flagfinder_waits::locks::{self, FileLocks};
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::name;
 use super::report::{Kind, RootKind};
+use crate::effects::Effect;
 
 /// More is no number of a process.
 const LONGEST: u64 = 64;
@@ -51,7 +52,9 @@ fn held(what: &str, locks: Option<FileLocks>) -> Obstacle {
         .map(|(holder, kind)| {
             let name = name(*holder, *holder);
             let reason = format!("process {holder} ({name}) holds the lock ({kind})");
-            Debtor::seen(Who::Process(*holder, None), reason)
+            let on = proc::descriptors(*holder).into_iter();
+            let on = on.filter(|fd| link(*holder, *fd).as_deref() == Some(what));
+            Debtor::seen(Who::Process(*holder, None), reason).is_to(Effect::Unlock(on.collect()))
         })
         .collect();
     if debtors.is_empty() {

@@ -41,7 +41,6 @@ mod stopped;
 mod terminal;
 mod terms;
 mod tested;
-mod undecided;
 mod vm_structs;
 mod walk;
 mod way;
@@ -135,6 +134,7 @@ fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>)
         what: "what keeps it was not found within the time limit".into(),
         at: None,
         note: None,
+        assumed: false,
     };
     WhyReport::of_chain(source, pid, program, links, root)
 }

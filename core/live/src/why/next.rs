@@ -77,6 +77,7 @@ mod tests {
             what: "process 7 (tracer SIGTTIN) is stopped by a signal".into(),
             at: None,
             note: None,
+            assumed: false,
         };
         let facts = Facts {
             stopped_by: &|_, _| by.clone(),

@@ -72,6 +72,7 @@ impl End {
             what: self.what,
             at: None,
             note: None,
+            assumed: false,
         }
     }
 }
@@ -94,8 +95,10 @@ pub struct Debtor {
     pub known: Known,
     pub reason: String,
     pub code: Option<Code>,
-    /// Descriptors of its process, on one of which it is to make a call.
-    pub on: Vec<i32>,
+    /// What it is to do, where copies may tell whether it will.
+    pub effect: Option<Effect>,
+    /// What its copy was answered before it did.
+    pub supposed: Vec<String>,
 }
 
 impl Debtor {
@@ -105,7 +108,8 @@ impl Debtor {
             known: Known::Seen,
             reason: reason.into(),
             code: None,
-            on: Vec::new(),
+            effect: None,
+            supposed: Vec::new(),
         }
     }
     pub fn assumed(who: Who, reason: impl Into<String>) -> Debtor {
@@ -114,10 +118,12 @@ impl Debtor {
             ..Debtor::seen(who, reason)
         }
     }
-    /// It is to make a call on one of these descriptors.
     #[must_use]
-    pub fn on(self, on: Vec<i32>) -> Debtor {
-        Debtor { on, ..self }
+    pub fn is_to(self, effect: Effect) -> Debtor {
+        Debtor {
+            effect: Some(effect),
+            ..self
+        }
     }
     /// Any of these threads of a process, as far as there are any.
     pub fn any_of(pid: u32, tids: Vec<u32>, reason: impl Into<String>) -> Option<Debtor> {
@@ -163,8 +169,6 @@ pub struct Obstacle {
     pub for_room: bool,
     /// Of a TCP connection: who sent last.
     pub sent_last: Option<SentLast>,
-    /// The thread sleeps at a futex's word that only threads of its process can change.
-    pub store: Option<Effect>,
     /// Where it waits, if that is no place on its thread's stack.
     pub at: Option<Spot>,
 }
@@ -189,7 +193,6 @@ impl Obstacle {
             is_request: false,
             for_room: false,
             sent_last: None,
-            store: None,
             at: None,
         }
     }
@@ -217,22 +220,8 @@ impl Obstacle {
         !self.debtors.is_empty() && self.debtors.iter().all(is_own)
     }
 
-    /// Any of these threads of its process may end the wait, or any thread of these other
-    /// processes; nothing says which.
-    pub fn by_elimination(
-        pid: u32,
-        threads: Vec<u32>,
-        processes: Vec<u32>,
-        waits_for: WaitsFor,
-    ) -> Obstacle {
-        let reason = match threads.len() + processes.len() {
-            1 => "it is the only other one that could change it",
-            _ => "by elimination: the others that could change it wait too",
-        };
-        let foreign = processes.into_iter().map(|of| Who::Process(of, None));
-        let foreign = foreign.map(|who| Debtor::assumed(who, reason));
-        let own = Debtor::any_of(pid, threads, reason);
-        let debtors: Vec<Debtor> = own.into_iter().chain(foreign).collect();
+    /// Any of these may end the wait; nothing says which.
+    pub fn by_elimination(pid: u32, debtors: Vec<Debtor>, waits_for: WaitsFor) -> Obstacle {
         let what = format!(
             "no other thread of process {pid} is left that could change the {}",
             waits_for.name

@@ -234,3 +234,15 @@ pub fn name(pid: u32, tid: u32) -> String {
 pub fn status_number(pid: u32, field: &str) -> Option<u32> {
     proc::Status::of(pid)?.number(field)
 }
+
+/// Was the process started by this one, or by one that it started?
+pub fn descends(pid: u32, other: u32) -> bool {
+    let mut above = status_number(pid, "PPid:");
+    while let Some(one) = above.filter(|one| *one > 1) {
+        if one == other {
+            return true;
+        }
+        above = status_number(one, "PPid:");
+    }
+    false
+}

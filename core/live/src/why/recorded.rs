@@ -105,6 +105,7 @@ fn root(kind: RootKind, thread: Option<&ThreadRef>, what: impl Into<String>) -> 
         what: what.into(),
         at: None,
         note: None,
+        assumed: false,
     }
 }
 
@@ -158,6 +159,7 @@ impl Walk<'_> {
             reason,
             stack: Vec::new(),
             at: None,
+            supposed: Vec::new(),
         });
     }
 

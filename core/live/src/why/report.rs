@@ -73,6 +73,9 @@ pub struct Link {
     /// Where it waits: the innermost place of the program's author. Null: none is known.
     #[serde(default)]
     pub at: Option<Spot>,
+    /// What a copy of the thread that owes was told of its calls before it ended the wait.
+    #[serde(default)]
+    pub supposed: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +112,9 @@ pub struct Root {
     /// Of a circle: why nobody is left to end it, where its links alone do not say that.
     #[serde(default)]
     pub note: Option<String>,
+    /// The chain comes there by a link that is assumed.
+    #[serde(default)]
+    pub assumed: bool,
 }
 
 /// The chain of a report.
@@ -250,6 +256,7 @@ impl Link {
             reason: String::new(),
             stack: Vec::new(),
             at: None,
+            supposed: Vec::new(),
         }
     }
 }
@@ -275,6 +282,7 @@ mod tests {
             what: "it computes".into(),
             at: None,
             note: None,
+            assumed: false,
         }
     }
 
@@ -316,6 +324,7 @@ mod tests {
             reason: "a copy of it writes".into(),
             stack: Vec::new(),
             at: None,
+            supposed: Vec::new(),
         };
         Chain {
             links: vec![link],

@@ -11,6 +11,7 @@ use super::place::{Place, MOST_HOLDERS};
 use super::process::Processes;
 use super::report::RootKind;
 use super::served::of_side;
+use crate::effects::Effect;
 
 /// One for the socket of that inode.
 pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
@@ -139,6 +140,12 @@ fn holders(
             return place.ends(what, to_itself(place, what, own.fd));
         }
     }
+    let for_room = traits::sends(syscalls::number(place.call).unwrap_or(u32::MAX));
+    let uses = if for_room {
+        Effect::Read
+    } else {
+        Effect::Write
+    };
     let mut debtors: Vec<Debtor> = Vec::new();
     // A process that only inherited it from the one that asks owes nothing as long as others have
     // it.
@@ -156,10 +163,12 @@ fn holders(
             .iter()
             .filter(|one| one.pid == owner.pid && did.is_empty());
         if !debtors.iter().any(|debtor| debtor.who == who) {
-            debtors.push(Debtor::seen(who, reason).on(on.map(|one| one.fd).collect()));
+            let on: Vec<i32> = on.map(|one| one.fd).collect();
+            let effect = (!on.is_empty()).then(|| uses(on));
+            let debtor = Debtor::seen(who, reason);
+            debtors.push(Debtor { effect, ..debtor });
         }
     }
-    let for_room = traits::sends(syscalls::number(place.call).unwrap_or(u32::MAX));
     let owed = place.owed(what, debtors).into_iter();
     owed.map(|one| Obstacle { for_room, ..one }).collect()
 }

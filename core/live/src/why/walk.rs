@@ -13,6 +13,7 @@ use flagfinder_linux::proc::link;
 use rustc_hash::FxHashMap;
 
 use super::asked::{Asked, InSource};
+use super::children;
 use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
 use super::flags;
@@ -139,60 +140,70 @@ impl<'a> Walk<'a> {
     /// Threads of which a copy ends the wait owe it, in place of all that are left. `is_lone`: the
     /// thread waits for nothing else.
     fn ask_who_ends(&mut self, waiting: Place, obstacle: &mut Obstacle, is_lone: bool) {
-        if let Some(store) = obstacle.store.clone().filter(|_| obstacle.by_elimination) {
-            if let Some(ahead) = self.ahead(waiting.0, waiting, &store) {
-                let owed = owing(&ahead, "");
-                if !owed.is_empty() {
-                    obstacle.debtors = owed;
-                    obstacle.by_elimination = false;
-                }
-            }
-            return;
-        }
-        let mut debtors = Vec::new();
+        let mut left = Vec::new();
+        let mut proved: Vec<(Strength, Debtor)> = Vec::new();
         for debtor in std::mem::take(&mut obstacle.debtors) {
-            let reads = obstacle.for_room;
-            let ahead = self.of_several(&debtor, waiting, is_lone).and_then(|pid| {
-                let descriptors = debtor.on.clone();
-                let ahead = self.ahead(pid, waiting, &Effect::Call { descriptors, reads })?;
-                Some((pid, ahead))
-            });
-            match ahead {
-                Some((_, ahead)) if !ahead.owed.is_empty() => {
-                    obstacle.by_elimination = false;
-                    debtors.extend(owing(&ahead, &debtor.reason));
+            let asked = self.ask(&debtor, waiting, is_lone);
+            let Some((pid, effect, ahead)) = asked else {
+                left.push(debtor);
+                continue;
+            };
+            let is_own = pid == waiting.0 && waiting != self.first;
+            match nobody_uses(pid, effect) {
+                _ if !ahead.owed.is_empty() => {
+                    let owing = owing(&ahead, &debtor.reason, effect);
+                    proved.extend(owing.map(|one| (ahead.strength, one)));
                 }
                 // All that could do it were asked. A thread with which the chain begins may have
-                // been woken by others until now.
-                Some((pid, ahead))
-                    if pid == waiting.0 && waiting != self.first && ahead.is_complete =>
-                {
+                // been woken by others until now. Data were made up: a thread may come to it once
+                // others are read.
+                Some(end) if is_own && ahead.is_complete => {
                     obstacle.by_elimination = false;
-                    // Data were made up: a thread may come to it once others are read.
                     obstacle.known = Known::Assumed;
-                    obstacle.otherwise = by_nobody(pid, &debtor.on, reads);
+                    obstacle.otherwise = end;
                 }
-                _ => debtors.push(debtor),
+                _ => left.push(debtor),
             }
         }
-        obstacle.debtors = debtors;
+        if let Some(best) = proved.iter().map(|(strength, _)| *strength).max() {
+            if std::mem::take(&mut obstacle.by_elimination) {
+                left.clear();
+                proved.retain(|(strength, _)| *strength == best);
+            }
+        }
+        left.extend(proved.into_iter().map(|(_, debtor)| debtor));
+        obstacle.debtors = left;
     }
 
-    /// The process of which any of several threads may be to use a descriptor, none of which does.
-    fn of_several(&mut self, debtor: &Debtor, waiting: Place, is_lone: bool) -> Option<u32> {
+    /// What copies of the threads of a debtor's process do. `None`: they are not to be asked.
+    fn ask<'d>(
+        &mut self,
+        debtor: &'d Debtor,
+        waiting: Place,
+        is_lone: bool,
+    ) -> Option<(u32, &'d Effect, Ahead)> {
+        let effect = debtor.effect.as_ref()?;
         let (pid, file) = match &debtor.who {
-            Who::AnyOf(pid, _) => (*pid, None),
+            Who::Thread(pid, _) | Who::AnyOf(pid, _) => (*pid, None),
             Who::Process(pid, file) => (*pid, file.as_deref()),
-            Who::Thread(..) => return None,
         };
         let tids = self.processes.get(pid)?.tids();
-        if debtor.on.is_empty() || tids.len() < 2 || (pid == waiting.0 && !is_lone) {
+        let is_seen = debtor.known != Known::Assumed;
+        let is_known = tids.len() < 2 || is_seen && matches!(debtor.who, Who::Thread(..));
+        if matches!(effect, Effect::Read(_) | Effect::Write(_)) {
+            if is_known || (pid == waiting.0 && !is_lone) {
+                return None;
+            }
+            let mut tids = tids.into_iter().take(MOST_THREADS);
+            let is_used =
+                file.is_some_and(|file| tids.any(|tid| is_on(self.processes, pid, tid, file)));
+            if is_used {
+                return None;
+            }
+        } else if is_known && is_seen {
             return None;
         }
-        let mut tids = tids.into_iter().take(MOST_THREADS);
-        let is_used =
-            file.is_some_and(|file| tids.any(|tid| is_on(self.processes, pid, tid, file)));
-        (!is_used).then_some(pid)
+        Some((pid, effect, self.ahead(pid, waiting, effect)?))
     }
 
     /// What copies of the threads of a process do, which may end the wait of this one.
@@ -261,6 +272,7 @@ impl<'a> Walk<'a> {
                     .clone(),
                 stack: examined.stack.clone(),
                 at: obstacle.at.clone().or(examined.at.clone()),
+                supposed: debtor.map_or_else(Vec::new, |debtor| debtor.supposed.clone()),
             });
             match next {
                 Some(next) => at = next,
@@ -366,24 +378,36 @@ impl<'a> Walk<'a> {
             reason,
             stack: examined.stack.clone(),
             at: obstacle.at.clone().or(examined.at.clone()),
+            supposed: Vec::new(),
         };
         if obstacle.debtors.is_empty() {
-            let end = obstacle.otherwise.clone();
+            let handler = self.handler(node.pid).filter(|_| obstacle.by_elimination);
+            let end = handler.map_or_else(|| obstacle.otherwise.clone(), End::unknown);
             let first = step(None, obstacle.known, end.what.clone());
             let found = Chosen::end(end, node);
             return vec![Way::new(first, found, false, true)];
         }
         let fans = obstacle.by_elimination;
-        if fans && trail.fanned.contains(&node.pid) {
-            // The threads of its process are looked at already: nothing new can be found.
+        let (mut all, is_whole) = self.threads(obstacle);
+        let mut ways = Vec::new();
+        let is_fanned = trail.fanned.contains(&node.pid);
+        if fans && is_fanned {
+            // The threads of its process are looked at already: nothing new can be found there.
+            all.retain(|(place, ..)| place.0 != node.pid);
             let first = step(None, Known::Assumed, obstacle.reason.clone());
-            return vec![Way::new(first, Chosen::bare(Outcome::Idle), fans, false)];
+            ways.push(Way::new(first, Chosen::bare(Outcome::Idle), fans, false));
         }
         if fans {
             trail.fanned.push(node.pid);
+            let others = (!is_whole).then(|| "more threads were not looked at".to_owned());
+            let handler = self.handler(node.pid).filter(|_| !is_fanned);
+            for what in others.into_iter().chain(handler) {
+                let first = step(None, Known::Assumed, what.clone());
+                let found = Chosen::end(End::unknown(what), node);
+                ways.push(Way::new(first, found, fans, false));
+            }
         }
-        let mut ways = Vec::new();
-        for (place, debtor, direct) in self.threads(obstacle) {
+        for (place, debtor, direct) in all {
             let owing = self.node(place);
             let found = match obstacle.waits_for.kind {
                 // It ran while it was looked at. What it does a moment later explains nothing.
@@ -431,10 +455,24 @@ impl<'a> Walk<'a> {
                 }
                 _ => found,
             };
+            let found = match found.outcome {
+                Outcome::Circle { .. } | Outcome::Idle
+                    if debtor.known == Known::Assumed && self.ran(place) =>
+                {
+                    let end = End::unknown("it ran while it was looked at");
+                    let links = found.links;
+                    Chosen {
+                        links,
+                        ..Chosen::end(end, &owing)
+                    }
+                }
+                _ => found,
+            };
             let code = debtor.code.clone();
             let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));
             let owed = OwedBy { node: owing, code };
-            let first = step(Some(owed), debtor.known, debtor.reason.clone());
+            let mut first = step(Some(owed), debtor.known, debtor.reason.clone());
+            first.supposed.clone_from(&debtor.supposed);
             ways.push(Way::new(first, found, fans, direct));
         }
         if fans {
@@ -486,9 +524,28 @@ impl<'a> Walk<'a> {
         Some((place, Chosen::end(end, &self.node(place))))
     }
 
-    /// Each thread that may owe, with what is known, and whether it is known to be this one.
-    fn threads(&mut self, obstacle: &Obstacle) -> Vec<(Place, Debtor, bool)> {
+    /// Did it wake up, or run all the time, while its process was watched?
+    fn ran(&mut self, (pid, tid): Place) -> bool {
+        let process = self.processes.get(pid);
+        let activity = process.and_then(|process| process.activity(tid));
+        activity.is_some_and(|activity| activity.sleeps > 0 || activity.cpu > 0.0)
+    }
+
+    /// The signals whose handlers may do what no thread has ahead. Those of Java run in a thread.
+    fn handler(&mut self, pid: u32) -> Option<String> {
+        let process = self.processes.get(pid)?;
+        let signals = match process.is_dead || process.hot_spot().is_some() {
+            true => None,
+            false => children::own_handlers(pid),
+        };
+        signals.map(|signals| format!("a handler of {signals} may end it"))
+    }
+
+    /// Each thread that may owe, with what is known, and whether it is known to be this one; and
+    /// whether these are all.
+    fn threads(&mut self, obstacle: &Obstacle) -> (Vec<(Place, Debtor, bool)>, bool) {
         let mut all = Vec::new();
+        let mut is_whole = true;
         let not_on = match obstacle.for_room {
             true => ("none", "reads it"),
             false => ("which", "is to use it is not known"),
@@ -515,11 +572,11 @@ impl<'a> Walk<'a> {
                     )
                 })),
                 Who::Process(pid, file) => {
-                    self.of_process((*pid, file.as_deref()), debtor, not_on, &mut all)
+                    is_whole &= self.of_process((*pid, file.as_deref()), debtor, not_on, &mut all);
                 }
             }
         }
-        all
+        (all, is_whole)
     }
 
     fn of_process(
@@ -528,14 +585,14 @@ impl<'a> Walk<'a> {
         debtor: &Debtor,
         (which, does): (&str, &str),
         all: &mut Vec<(Place, Debtor, bool)>,
-    ) {
+    ) -> bool {
         let tids = self.processes.get(pid).map(super::process::Process::tids);
         let tids = tids.unwrap_or_default();
         if tids.len() <= 1 {
             let tid = tids.first().copied().unwrap_or(pid);
             let is_direct = debtor.known != Known::Assumed;
             all.push(((pid, tid), debtor.clone(), is_direct));
-            return;
+            return true;
         }
         let count = tids.len();
         for tid in tids.into_iter().take(MOST_THREADS) {
@@ -556,6 +613,7 @@ impl<'a> Walk<'a> {
             };
             all.push(((pid, tid), one, is_on));
         }
+        count <= MOST_THREADS
     }
 
     /// A circle among other threads of the process: what hangs there where the chosen thread does
@@ -604,31 +662,47 @@ impl<'a> Walk<'a> {
 }
 
 /// The threads of which a copy ended the wait. `holds`: what is seen of their process.
-fn owing(ahead: &Ahead, holds: &str) -> Vec<Debtor> {
-    let owed = ahead.owed.iter().map(|owed| {
+fn owing<'a>(
+    ahead: &'a Ahead,
+    holds: &'a str,
+    effect: &'a Effect,
+) -> impl Iterator<Item = Debtor> + 'a {
+    let does = match effect {
+        Effect::Store { .. } => None,
+        Effect::Read(_) | Effect::Write(_) => Some("uses it"),
+        Effect::Unlock(_) => Some("gives it back"),
+        Effect::Signal { .. } | Effect::Send(_) => Some("sends one"),
+        Effect::Receive(_) => Some("takes one"),
+    };
+    ahead.owed.iter().map(move |owed| {
         let mut debtor = flags::debtor(owed);
-        if !holds.is_empty() {
+        if let Some(does) = does {
             let after = owed.after.as_deref().unwrap_or_default();
-            debtor.reason = format!("{holds}; a copy of this thread uses it, after {after}");
+            debtor.reason = format!("{holds}; a copy of this thread {does}, after {after}");
         }
         if ahead.strength == Strength::Failing {
             debtor.known = Known::Assumed;
         }
         debtor
-    });
-    owed.collect()
+    })
 }
 
 /// A process has both ends of a channel, and copies of all its other threads went on without using
-/// it.
-fn by_nobody(pid: u32, on: &[i32], reads: bool) -> End {
-    let does = if reads { "read it" } else { "write to it" };
-    let fd = on.first().copied().unwrap_or_default();
-    let what = format!(
-        "only process {pid} itself can {does} (fd {fd}), and no copy of its other threads, which \
-         read made-up data, came to that"
-    );
-    End::outside(RootKind::Input, what)
+/// it. `None`: it is another effect, of which nothing follows.
+fn nobody_uses(pid: u32, effect: &Effect) -> Option<End> {
+    let told = |does: &str, on: &[i32]| {
+        let fd = on.first().copied().unwrap_or_default();
+        format!(
+            "only process {pid} itself can {does} (fd {fd}), and no copy of its other threads, \
+             which read made-up data, came to that"
+        )
+    };
+    match effect {
+        // A full channel was meant for somebody; many threads wait for whatever comes by one.
+        Effect::Read(on) => Some(End::outside(RootKind::Ended, told("read it", on))),
+        Effect::Write(on) => Some(End::unknown(told("write to it", on))),
+        _ => None,
+    }
 }
 
 /// Is it a thread of this process that owes?

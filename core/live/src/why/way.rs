@@ -107,13 +107,39 @@ impl Way {
         }
     }
 
-    /// What the next thread waits for, if nobody is known to end that.
-    pub(super) fn blocked_in(&self) -> Option<String> {
-        let leads_on = matches!(self.outcome, Outcome::Root(_, weight) if weight > Weight::Unknown);
-        let next = self.links.get(1).filter(|_| !leads_on)?;
-        let (tid, name) = (next.waiter.tid, &next.waiter.name);
-        let what = &next.waits_for.name;
-        Some(format!("thread {tid} ({name}) waits for {what}"))
+    /// The thread to which it leads, and what that one does.
+    fn told(&self, node: &Node) -> (Option<Node>, String) {
+        let next = self.links.get(1);
+        let root = match &self.outcome {
+            Outcome::Root(root, _) => Some(root),
+            _ => None,
+        };
+        let owing = self.links[0].owed_by.as_ref().map(|owed| owed.node.clone());
+        let is_known = |link: &Link| link.known != Known::Assumed;
+        match (next, root) {
+            // What it waits for is told with what ends that, unless nothing says so.
+            (Some(next), Some(root))
+                if self.links.len() == 2 && next.owed_by.is_none() && is_known(next) =>
+            {
+                (Some(next.waiter.clone()), root.what.clone())
+            }
+            (Some(next), _) => {
+                // The address of a word without a name says nothing.
+                let name = &next.waits_for.name;
+                let shape = name
+                    .split_once(" 0x")
+                    .map(|(shape, _)| format!("a {shape}"));
+                let name = shape.as_ref().unwrap_or(name);
+                // The name of a statement has its place.
+                let at = next.at.as_ref();
+                let at = at.filter(|_| next.waits_for.statement.is_none());
+                let function = at.and_then(|at| at.function.as_ref());
+                let at = function.map_or(String::new(), |function| format!(" in {function}"));
+                (Some(next.waiter.clone()), format!("waits for {name}{at}"))
+            }
+            (None, Some(root)) => (owing, root.what.clone()),
+            (None, None) => (owing, format!("waits for thread {}", node.tid)),
+        }
     }
 
     /// Is a thread of another process seen to owe on this way, and its own wait not explained?
@@ -145,6 +171,39 @@ impl Way {
     }
 }
 
+/// What the threads do to which these ways lead, those that do alike together. `node`: where the
+/// ways begin.
+pub(super) fn told_alike(ways: &[&Way], node: &Node) -> Vec<String> {
+    const NAMED: usize = 3;
+    let mut groups: Vec<(String, Vec<Node>)> = Vec::new();
+    for (who, does) in ways.iter().map(|way| way.told(node)) {
+        let at = groups.iter().position(|(known, _)| *known == does);
+        let at = at.unwrap_or_else(|| {
+            groups.push((does, Vec::new()));
+            groups.len() - 1
+        });
+        groups[at].1.extend(who);
+    }
+    let text = |(does, who): (String, Vec<Node>)| match &who[..] {
+        [] => does,
+        [one] if does.starts_with("waits") => format!("thread {} ({}) {does}", one.tid, one.name),
+        [one] => format!("thread {} ({}): {does}", one.tid, one.name),
+        all => {
+            let ids: Vec<String> = all.iter().map(|one| one.tid.to_string()).collect();
+            let shown = ids[..ids.len().min(NAMED)].join(", ");
+            let more = match ids.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            match does.strip_prefix("waits ") {
+                Some(what) => format!("threads {shown}{more} wait {what}"),
+                None => format!("threads {shown}{more}: {does}"),
+            }
+        }
+    };
+    groups.into_iter().map(text).collect()
+}
+
 /// A circle ends at the thread that it came from.
 pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
     let Outcome::Circle { at: to, note } = &way.outcome else {
@@ -162,6 +221,7 @@ pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
         what,
         at: None,
         note: note.clone(),
+        assumed: note.is_none() && way.links.iter().any(|one| one.known == Known::Assumed),
     };
     Chosen {
         links: way.links,
@@ -199,5 +259,35 @@ mod tests {
         let two = circle(&[Link::of_lock(1, 2), Link::of_lock(2, 1)]);
         assert_eq!(two, "thread 1 waits for thread 2, which waits for thread 1");
         assert_eq!(circle(&[Link::of_lock(1, 1)]), "thread 1 waits for itself");
+    }
+
+    #[test]
+    fn threads_that_wait_alike_are_told_together() {
+        let way = |tid: u32, name: &str| {
+            let mut next = Link::of_lock(tid, 9);
+            next.waits_for.name = name.into();
+            let found = Chosen {
+                links: vec![next],
+                outcome: Outcome::Idle,
+            };
+            Way::new(Link::of_lock(1, tid), found, true, false)
+        };
+        let back = Chosen::bare(Outcome::Circle { at: 0, note: None });
+        let back = Way::new(Link::of_lock(1, 7), back, true, false);
+        let ways = [
+            way(2, "word 0x10"),
+            way(3, "`q.get()`"),
+            way(4, "word 0x20"),
+            back,
+        ];
+        let told = told_alike(&ways.iter().collect::<Vec<_>>(), &Node::thread(1));
+        assert_eq!(
+            told,
+            [
+                "threads 2, 4 wait for a word",
+                "thread 3 () waits for `q.get()`",
+                "thread 7 () waits for thread 1"
+            ]
+        );
     }
 }
