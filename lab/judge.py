@@ -126,11 +126,8 @@ def _told(flag: dict[str, Any]) -> str:
 
 
 def _mark(flag: dict[str, Any]) -> str:
-    """How it is known: by a copy that left the loop, or by a score."""
-    proof = flag.get("proof") or {}
-    if proof.get("outcome") == "leaves":
-        return "proved"
-    return "by score" if flag["confidence"] >= _CLAIMED else "unsure"
+    """How it is known."""
+    return str(flag["standing"])
 
 
 def _reason(answer: dict[str, Any]) -> str:

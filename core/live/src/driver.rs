@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_flags::{Flag, LoopKind, Report};
+use flagfinder_flags::{Flag, LoopKind, Report, Standing};
 use flagfinder_linux::syscalls;
 
 use crate::candidate::Candidate;
@@ -157,6 +157,9 @@ impl Driver<'_> {
         let threads = &mut self.report.threads;
         threads.iter_mut().for_each(service::leave);
         service::leave_idle(threads);
+        for flag in threads.iter_mut().flat_map(|thread| &mut thread.considered) {
+            flag.flag.standing = Standing::RuledOut;
+        }
         order::sort(threads);
         let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
         let fixed = threads.iter().take_while(|t| tells(t)).count();
