@@ -14,6 +14,7 @@ pub enum Rule {
     WaitedWord,
     AlikeInMachine,
     ComesBack,
+    LeftBetween,
     Computes,
     StopBySignal,
     ProofOrder,
@@ -33,7 +34,7 @@ pub enum Rule {
 }
 
 /// All rules, in the order in which they are asked: the rule, its name, and what it does.
-pub const RULES: [(Rule, &str, &str); 20] = [
+pub const RULES: [(Rule, &str, &str); 21] = [
     (
         Rule::CallFirst,
         "call-first",
@@ -53,6 +54,11 @@ pub const RULES: [(Rule, &str, &str); 20] = [
         Rule::ComesBack,
         "comes-back",
         "A word that gets its value again and again shows a thread that gets on.",
+    ),
+    (
+        Rule::LeftBetween,
+        "left-between",
+        "A thread whose loop leaves a register alone that is new at each look was elsewhere.",
     ),
     (
         Rule::Computes,

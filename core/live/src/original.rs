@@ -13,6 +13,7 @@ use flagfinder_replica::{
 use flagfinder_step::{is_abandoned, unable_by, Pin};
 use rustc_hash::FxHashSet;
 
+use crate::left_between::Moments;
 use crate::look::is_enough;
 use crate::turns::waits_again;
 use crate::whereabouts::Whereabouts;
@@ -33,6 +34,8 @@ pub struct Original {
     tid: u32,
     /// Where it was meanwhile, and for how long it stood still.
     pub places: Whereabouts,
+    /// What it held at the moments at which it was copied or looked at.
+    pub moments: Moments,
     /// Pages that are read when it stands still: while it does so, those that a copy wrote or that
     /// were seen to change, as they may be another moment's when they look alike.
     known: Wanted,
@@ -63,6 +66,7 @@ impl Original {
         Original {
             tid,
             places: Whereabouts::of(pid, tid, STOPS),
+            moments: Moments::default(),
             known: Wanted::default(),
             has_pages: false,
         }
@@ -83,9 +87,23 @@ impl Original {
     ) -> Result<Copied, Failure> {
         let captured = live.capture_with(self.tid, STOPS, how.moment, &self.known)?;
         self.places.held += captured.pause;
+        self.moments.add(&captured.state);
         self.known.held.extend(captured.changed);
         self.follow(pages, &captured.state, how, enough, turn)
             .map_err(|e| unable_by(format!("Thread {} can't be copied", self.tid), &e))
+    }
+
+    /// Looks at what it holds, unless it sleeps in a call: it is not stopped then.
+    ///
+    /// # Errors
+    /// When the thread can't be stopped.
+    pub fn look(&mut self, live: &Live) -> Result<(), Failure> {
+        if !self.places.sleeps() {
+            let (state, pause) = live.capture(self.tid, STOPS)?;
+            self.places.held += pause;
+            self.moments.add(&state);
+        }
+        Ok(())
     }
 
     /// Pages that are read while it stands still.

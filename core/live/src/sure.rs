@@ -391,10 +391,7 @@ mod tests {
         let beside = |owes, bytes, score| {
             let mut text = word("text", score, None);
             text.flag.size = bytes;
-            let flags = vec![
-                (word("stop", 0.65, LEAVES), owes),
-                (text, Owing::Unknown),
-            ];
+            let flags = vec![(word("stop", 0.65, LEAVES), owes), (text, Owing::Unknown)];
             weighed(flags, &[]).2
         };
         assert_eq!(beside(Owing::Nobody, 32, ENOUGH), Some(1));

@@ -65,6 +65,11 @@ impl Whereabouts {
         }
     }
 
+    /// Is it in a call by now?
+    pub fn sleeps(&self) -> bool {
+        proc::look(self.pid, self.tid).is_some_and(|look| look.call.is_some())
+    }
+
     fn count(&self) -> u32 {
         self.seen.values().sum()
     }
