@@ -135,15 +135,19 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
         flags[other].0.note(why);
         flags.swap(0, other);
     }
-    let debt = match flags[0].1.max(flags[other].1) >= Owing::ByCode {
-        true => "no copy shows which of them is owed",
-        false => "nobody is known to owe either",
+    // Where nobody is known to write either, the loop may have no end.
+    let (standing, debt) = match flags[0].1.max(flags[other].1) >= Owing::ByCode {
+        true => (
+            Standing::OneOfSeveral,
+            "no copy shows which of them is owed",
+        ),
+        false => (Standing::Unsure, "nobody is known to owe either"),
     };
     let name = |at: usize| flags[at].0.flag.name.clone();
     for (at, name) in [(0, name(other)), (other, name(0))] {
         let why = format!("one of two words: {name} would do as well, and {debt}");
         let flag = &mut flags[at].0;
-        flag.doubt(Standing::OneOfSeveral, ONE_OF_TWO, why);
+        flag.doubt(standing, ONE_OF_TWO, why);
     }
     Some(other)
 }
@@ -180,8 +184,12 @@ fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
         "one of two: {} in the loop as well, and it is not known who owes the word",
         flags[poll].0.flag.name
     );
-    let flag = &mut flags[0].0;
-    flag.doubt(Standing::OneOfSeveral, ONE_OF_TWO, why);
+    let (flag, owing) = &mut flags[0];
+    let standing = match *owing {
+        Owing::ByCode => Standing::OneOfSeveral,
+        _ => Standing::Unsure,
+    };
+    flag.doubt(standing, ONE_OF_TWO, why);
     Some(poll)
 }
 
