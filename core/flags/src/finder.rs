@@ -203,13 +203,15 @@ impl Builder<'_> {
 
     /// How it is known so far that the loop waits for the flag.
     fn standing(&self, flag: &Flag) -> Standing {
-        let address = flag.address.spin;
+        let (live, address) = (self.outside.live, flag.address.spin);
         let mut candidates = self.analysis.candidates.iter();
         let word = candidates.find(|word| Some(word.address) == address);
         match word.is_some_and(|word| self.outside.was_ended_by_others(word)) {
             true => Standing::SeenInGoodRun,
-            false if flag.confidence > INTERPRETER_ALONE => Standing::ByCode,
-            false => Standing::Unsure,
+            false if flag.confidence < enough(live) => Standing::Unsure,
+            // An interpreter tests much of its own.
+            false if live && self.analysis.interprets => Standing::Unsure,
+            false => Standing::ByCode,
         }
     }
 

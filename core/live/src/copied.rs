@@ -133,13 +133,16 @@ pub fn look_at_copy_of(
             Ok((of_several(report(&windows[0])), fit))
         }
     };
-    let left = original.moments.left(&windows);
-    let seen = seen.map(|(report, why)| match left {
-        Some(left) if Rule::LeftBetween.is_on() && has_flag(&report) => {
-            (gets_on(report, left), why)
+    let seen = match seen {
+        Ok((report, why)) if has_flag(&report) && Rule::LeftBetween.is_on() => {
+            let left = original.leaves(&Live::open(pid)?, &windows)?;
+            Ok((
+                left.map_or(report.clone(), |left| gets_on(report, left)),
+                why,
+            ))
         }
-        _ => (report, why),
-    });
+        seen => seen,
+    };
     let held = original.held().collect();
     Ok(Finding::of_copy(seen, steps, original.places.held, held))
 }
@@ -204,7 +207,6 @@ fn unlike(
     for pause in PAUSES {
         let ready = unready.ready_within(live, pause);
         original.places.look();
-        original.look(live)?;
         if let Some(address) = words.changed(live) {
             let why =
                 format!("what it reads at {address:#x} changes, and its copy does not do that");

@@ -89,8 +89,8 @@ impl Moments {
             None => format!("the word at {:#x} of its stack", word()?),
         };
         Some(format!(
-            "{what}, which its loop does not change, was another at each of {} looks: it left the \
-             loop in between",
+            "{what}, which its loop does not change, was another again and again at {} looks: it \
+             left the loop in between",
             looks.len()
         ))
     }
@@ -128,8 +128,11 @@ impl Seen {
     }
 }
 
-/// Does no value come twice, and do they lie far apart, now above and now below the one before?
+/// Is no value there again after another, and do they lie far apart, now above and now below the one
+/// before?
 fn are_new(values: &[u64]) -> bool {
+    let mut values = values.to_vec();
+    values.dedup();
     let distinct: FxHashSet<&u64> = values.iter().collect();
     let rises = values.windows(2).filter(|pair| pair[0] < pair[1]).count();
     let range = values.iter().max().zip(values.iter().min());
@@ -179,6 +182,8 @@ mod tests {
         assert!(left(WORK, SAME).is_some_and(|why| why.starts_with("rbx, which")));
         assert!(left(SAME, WORK).is_some_and(|why| why.contains("0x7008 of its stack")));
         assert!(left(SAME, SAME).is_none());
+        let stays = [WORK[0], WORK[0], WORK[1], WORK[1], WORK[2], WORK[3]];
+        assert!(moments(&stays, &[7; 6]).left_loop(&seen()).is_some());
     }
 
     #[test]

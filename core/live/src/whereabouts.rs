@@ -65,9 +65,9 @@ impl Whereabouts {
         }
     }
 
-    /// Is it in a call by now?
+    /// Does it wait by now, and neither runs nor is ready to?
     pub fn sleeps(&self) -> bool {
-        proc::look(self.pid, self.tid).is_some_and(|look| look.call.is_some())
+        proc::look(self.pid, self.tid).is_none_or(|look| look.state != 'R')
     }
 
     fn count(&self) -> u32 {
