@@ -25,13 +25,13 @@ RESULTS = (RIGHT, CONTAINS, HALF, NOTHING, WRONG, FAILED)
 
 # Of a process that nothing is wrong with nobody may say these.
 _NEVER_OF_HEALTHY = ("deadlock", "ended", "stopped", "frozen")
-# The score from which on a word is told as the answer; below it is "nearly".
-_CLAIMED = 0.5
+# Of a word that is no answer.
+_NO_CLAIM = ("unsure", "ruled-out")
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``mark``: how the answer says it knows (proved, seen, by-code, assumed, a score)."""
+    """``mark``: how the answer says it knows (proved, seen, by-code, assumed, ..)."""
 
     result: str
     said: str
@@ -59,7 +59,7 @@ def of_words(case: Case, truth: Truth, answer: dict[str, Any], run: str = "spin"
     said = said or "; ".join(code[:3])
     if case.expect.python and any(re.search(case.expect.python, text) for text in code):
         return Judgement(RIGHT, "; ".join(code[:3]), "source")
-    claimed = [flag for flag in flags if flag["confidence"] >= _CLAIMED]
+    claimed = [flag for flag in flags if flag["standing"] not in _NO_CLAIM]
     if case.expect.nothing or case.is_negative:
         if not claimed:
             return Judgement(RIGHT, said or "no word")
@@ -122,15 +122,12 @@ def _overlaps(word: Word, start: int, size: int) -> bool:
 
 
 def _told(flag: dict[str, Any]) -> str:
-    return f"{flag['name']} ({flag['confidence']:g})"
+    return f"{flag['name']} ({flag['standing']})"
 
 
 def _mark(flag: dict[str, Any]) -> str:
-    """How it is known: by a copy that left the loop, or by a score."""
-    proof = flag.get("proof") or {}
-    if proof.get("outcome") == "leaves":
-        return "proved"
-    return "by score" if flag["confidence"] >= _CLAIMED else "unsure"
+    """How it is known."""
+    return str(flag["standing"])
 
 
 def _reason(answer: dict[str, Any]) -> str:

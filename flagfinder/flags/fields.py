@@ -14,6 +14,15 @@ from flagfinder.shared.typed import NotRequired, TypedDict
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 Outcome = Literal["leaves", "returns", "faults", "unknown"]
 Known = Literal["seen", "proved", "by-code"]
+Standing = Literal[
+    "proved",
+    "seen-in-good-run",
+    "ends-loop",
+    "by-code",
+    "one-of-several",
+    "unsure",
+    "ruled-out",
+]
 Because = Literal[
     "not-open",
     "end-of-file",
@@ -203,8 +212,10 @@ class AskedDescriptorFields(TypedDict):
 
 
 class FlagFields(TypedDict):
-    """A candidate for what the loop waits for. ``rank`` 1 is the answer. ``confidence`` orders
-    candidates, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
+    """A candidate for what the loop waits for. ``rank`` 1 is the answer. ``standing`` says
+    how it is known, the surest first: by copies of both threads, by a good run, by a copy that left
+    the loop, by the loop's code alone; or why it is not. ``confidence`` orders candidates of one
+    standing, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
     where it was not tried out, and missing where that can't be tried; so are ``owed``, the threads
     that would write it, and ``owed_by_nobody``, the reason where there are none. Of a recording
     these come from the normal run. ``as_good`` is there where another word, or a poll, would end
@@ -215,6 +226,7 @@ class FlagFields(TypedDict):
 
     rank: int
     confidence: float
+    standing: Standing
     kind: Literal["global", "heap", "tls", "stack", "shared", "syscall"]
     name: str
     module: str | None

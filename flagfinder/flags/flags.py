@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Outcome,
         OwedFields,
         ProofFields,
+        Standing,
         ThreadNameFields,
         Verdict,
         WriterFields,
@@ -193,9 +194,8 @@ class AskedDescriptor:
 class Flag:
     """One candidate for what the loop waits for. ``rank`` 1 is the answer.
 
-    ``confidence`` (0 to 1) is the score that orders the candidates: a sum of hand-set weights, one
-    for each piece of evidence. It was never compared with how often such answers are right, so it
-    is no probability.
+    ``standing`` says how it is known. ``confidence`` (0 to 1) orders candidates of one standing: a
+    sum of hand-set weights, one for each piece of evidence, and no probability.
 
     Addresses and values are ints; ``value_exit`` is what the normal run left the loop with. The
     symbols of values tell what begins there, where they are addresses. ``reader_stack`` holds the
@@ -208,6 +208,7 @@ class Flag:
 
     rank: int
     confidence: float
+    standing: Standing
     kind: str
     name: str
     module: str | None
@@ -368,6 +369,7 @@ def flag_from_raw(raw: FlagFields) -> Flag:
     return build(
         Flag,
         raw,
+        standing=raw.get("standing", "by-code"),  # older reports have none
         offset=parse_hex(raw.get("offset")),
         normal_address=parse_hex(address.get("normal")),
         spin_address=parse_hex(address.get("spin")),

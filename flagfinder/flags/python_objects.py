@@ -122,5 +122,6 @@ def _only_holder(word: FlagFields) -> FlagFields:
     return {
         **word,
         "confidence": max(word["confidence"], _core.INTERPRETER),
+        "standing": word["standing"] if word["standing"] == "seen-in-good-run" else "by-code",
         "evidence": [why, *word["evidence"]],
     }

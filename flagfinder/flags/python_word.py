@@ -91,6 +91,7 @@ def _named(slot: FlagFields, place: str, when: str | None) -> FlagFields:
     return {
         **slot,
         "confidence": _CONFIDENCE,
+        "standing": "by-code",
         "value": slot["value"] if known else {**slot["value"], "exit": None, "exit_symbol": None},
         "name": f"{place} ({slot['name']})",
         "access_path": place,

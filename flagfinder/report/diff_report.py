@@ -8,6 +8,9 @@ here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
 from flagfinder.flags.flags import (
@@ -21,12 +24,24 @@ from flagfinder.flags.flags import (
     parse_hex,
 )
 from flagfinder.report.code import code_text
-from flagfinder.report.lines import label_line, score
+from flagfinder.report.lines import label_line
 from flagfinder.report.python_report import show_python
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, hexadecimal
 
+if TYPE_CHECKING:
+    from flagfinder.flags.fields import Standing
+
 _EVIDENCE_SHOWN = 4
+_STANDINGS: Mapping[Standing, str] = {
+    "proved": "proved: another thread's copy writes it, and a copy of this one then goes on",
+    "seen-in-good-run": "seen: in the good run another thread wrote it, and the loop ended",
+    "ends-loop": "tried: a copy of the thread left its loop by it",
+    "by-code": "deduced from the loop's code",
+    "one-of-several": "one of several that would end the wait",
+    "unsure": "not sure",
+    "ruled-out": "ruled out",
+}
 _STACK_SHOWN = 2
 _OWED_SHOWN = 2
 _DESCRIPTORS_SHOWN = 2
@@ -321,19 +336,15 @@ def _writer(writer: Writer) -> Text:
 
 
 def _show_evidence(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -> None:
-    """What speaks for the first of ``flags``, and how many others there are; all of it with
-    ``explain``.
+    """How the first of ``flags`` is known, what speaks for it, and how many others there are; all
+    of it with ``explain``.
     """
     flag, others = flags[0], flags[1:]
     shown = len(flag.evidence) if explain else _EVIDENCE_SHOWN
-    rank = f"first of {len(flags)} candidates" if others else "the only candidate"
-    if explain:
-        rank += f", score {score(flag.confidence)}"
-    label_line(
-        terminal,
-        "ranked",
-        Text(rank if explain or not others else f"{rank}: --explain shows the others"),
-    )
+    rank = f"the first of {len(flags)} candidates" if others else "the only candidate"
+    if others and not explain:
+        rank += ": --explain shows the others"
+    label_line(terminal, "known", Text(f"{_STANDINGS[flag.standing]}; {rank}"))
     for item in flag.evidence[:shown]:
         label_line(terminal, "", Text(f"- {item}"))
     if len(flag.evidence) > shown:
@@ -341,10 +352,11 @@ def _show_evidence(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -
     if not (explain and others):
         return
     terminal.result("")
-    terminal.result(Text("Other candidates, with their scores", "bold"))
+    terminal.result(Text("Other candidates", "bold"))
     for other in others:
         value = f", value {other.value_spin:#x}" if other.value_spin is not None else ""
-        terminal.result(Text(f"{other.rank:3}. {other.confidence:.2f}  {other.name}{value}"))
+        terminal.result(Text(f"{other.rank:3}. {other.name}{value}"))
+        terminal.result(Text(f"           {_STANDINGS[other.standing]}"))
         for item in other.evidence:
             terminal.result(Text(f"           - {item}"))
 

@@ -10,13 +10,6 @@ from flagfinder.report.terminal import Terminal
 _LABEL_WIDTH = 11
 
 
-def score(value: float) -> str:
-    """A ``confidence`` as what it is: hand-set weights of the evidence, compared with no
-    outcomes.
-    """
-    return f"{value:.2f} (it orders candidates; it is no probability)"
-
-
 def label_line(terminal: Terminal, label: str, body: Text) -> None:
     """One line of a report: what it is about, then what there is to say."""
     terminal.paragraph(

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from rich.text import Text
 
 from flagfinder.interpreters.python import PythonCode, PythonFrame, PythonLoop
-from flagfinder.report.lines import label_line, score
+from flagfinder.report.lines import label_line
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
@@ -70,8 +70,6 @@ def _show_loop(terminal: Terminal, code: PythonCode, loop: PythonLoop, explain: 
             label_line(terminal, "", Text(f"    {name} is {source}"))
     for number, value in enumerate(loop.values):
         label_line(terminal, "" if number else "value", Text(f"{value.name} = {value.value}"))
-    if explain and loop.confidence is not None:
-        label_line(terminal, "score", Text(score(loop.confidence)))
 
 
 _WAYS = {

@@ -37,6 +37,7 @@ WRITER = {
 FLAG: dict[str, Any] = {
     "rank": 1,
     "confidence": 0.5,
+    "standing": "by-code",
     "kind": "global",
     "name": "ready",
     "module": "app",

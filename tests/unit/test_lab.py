@@ -127,12 +127,12 @@ def test_an_unfinished_line_of_a_truth_is_left() -> None:
     assert "late" not in truth.words
 
 
-def flag(address: str | None, name: str = "it", sure: float = 0.9, **more: Any) -> dict[str, Any]:
+def flag(address: str | None, name: str = "it", **more: Any) -> dict[str, Any]:
     return {
         "name": name,
         "kind": "global",
         "size": 4,
-        "confidence": sure,
+        "standing": "by-code",
         "address": {"spin": address},
         **more,
     }
@@ -156,8 +156,8 @@ def call(name: str, *ready: int) -> dict[str, Any]:
         ([flag("0x9000"), flag("0x1000")], CONTAINS),
         ([flag("0x2000")], HALF),  # another word of the condition
         ([flag("0x9000")], WRONG),
-        ([flag("0x9000", sure=0.3)], NOTHING),
-        ([flag("0x1000", sure=0.3)], RIGHT),
+        ([flag("0x9000", standing="unsure")], NOTHING),
+        ([flag("0x1000", standing="unsure")], RIGHT),
         ([], NOTHING),
     ],
 )
@@ -210,7 +210,7 @@ def test_no_word_may_be_named_where_there_is_none(families: Path, kind: str) -> 
     case = of(families, "", kind)
     for flags, result in (
         ([], RIGHT),
-        ([flag("0x9000", sure=0.3)], RIGHT),
+        ([flag("0x9000", standing="unsure")], RIGHT),
         ([flag("0x9000")], WRONG),
     ):
         assert judge.of_words(case, true(), {"threads": [thread(*flags)]}).result == result

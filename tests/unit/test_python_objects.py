@@ -21,6 +21,7 @@ def word(name: str, confidence: float, holds: str | None = None, **more: Any) ->
         "rank": 9,
         "name": name,
         "confidence": confidence,
+        "standing": "by-code",
         "value": value,
         "evidence": ["read"],
         **about,

@@ -22,6 +22,7 @@ def word(name: str, holds: str | None = None, leaves: str | None = None, **more:
     fields: Any = {
         "rank": 9,
         "confidence": 0.5,
+        "standing": "unsure",
         "kind": "heap",
         "name": name,
         "module": None,

@@ -32,6 +32,7 @@ REPORT: dict[str, Any] = {
         {
             "rank": 1,
             "confidence": 0.95,
+            "standing": "seen-in-good-run",
             "kind": "global",
             "name": "done (app+0x4010)",
             "module": "app",
@@ -199,18 +200,17 @@ def test_a_thread_that_waits_for_the_first_is_a_chain(capsys: pytest.CaptureFixt
 def test_no_word_or_number_says_how_probable_it_is(
     confidence: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The score was never compared with outcomes: the screen shows rank and evidence, and the score
-    as what it is.
+    """The score was never compared with outcomes: the screen shows how the flag is known, its rank
+    and the evidence.
     """
     report = copy.deepcopy(REPORT)
     report["flags"][0]["confidence"] = confidence
+    report["flags"][0]["standing"] = "by-code"
     text = shown(report, capsys)
     for word in ("sure", "likely", "guess", "%", f"{confidence:.2f}"):
         assert word not in text
-    assert "the only candidate" in text
-    assert f"score {confidence:.2f} (it orders candidates; it is no probability)" in shown(
-        report, capsys, explain=True
-    )
+    assert "known      deduced from the loop's code; the only candidate" in text
+    assert f"{confidence:.2f}" not in shown(report, capsys, explain=True)
 
 
 def test_nobody_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ use flagfinder_machine::Syscall;
 
 use crate::report::{AskedCall, Flag, FlagKind, Found, Values};
 use crate::report_builder::Builder;
+use crate::rules::Rule;
 
 /// A call that is made less often says little about a loop.
 const LEAST: usize = 3;
@@ -38,8 +39,11 @@ impl Builder<'_> {
                 continue;
             }
             let result = call.result.unwrap_or(0);
-            // No loop waits for a descriptor to be made; it may wait for what comes to it.
-            if result >= 0 && syscalls::makes_descriptor(call.number) {
+            // No loop waits for a descriptor to be made, or for what it did itself to be done; it
+            // may wait for what comes of it.
+            let is_done = syscalls::makes_descriptor(call.number)
+                || syscalls::is_command(call.number, &call.args) && Rule::Commands.is_on();
+            if result >= 0 && is_done {
                 continue;
             }
             let wrapper = self.code(self.window.pc(*step)).module;
@@ -99,6 +103,8 @@ impl Builder<'_> {
             Some("it is made in few iterations only")
         } else if steady * 4 < count * 3 {
             Some("its answer changes while the loop goes on")
+        } else if self.outside.of_many.contains(&step) && Rule::OtherFiles.is_on() {
+            Some("it asks about another file each time: the loop makes progress")
         } else {
             None
         }

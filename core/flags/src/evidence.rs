@@ -127,6 +127,8 @@ pub struct Outside {
     pub live: bool,
     /// Paths that calls are about, or by which the loop opened their files, by step.
     pub paths: FxHashMap<u32, String>,
+    /// Steps of calls that are about another path nearly each time.
+    pub of_many: FxHashSet<u32>,
 }
 
 impl Outside {
@@ -211,6 +213,18 @@ impl Outside {
         }
         let mut normal = stores.iter().filter(|store| store.normal);
         normal.find(|store| self.is_foreign(store) && !store.sets_up(candidate.value))
+    }
+
+    /// Did the normal run leave with what another thread had written there?
+    pub fn was_ended_by_others(&self, candidate: &Candidate) -> bool {
+        let counterpart = self.counterparts.get(&candidate.address);
+        let left_with = counterpart.filter(|one| !one.was_no_reason());
+        let left_with = left_with.and_then(|one| one.exit_value);
+        let stores = self.stores.get(&candidate.address).into_iter().flatten();
+        let mut others = stores.filter(|store| store.normal && self.is_foreign(store));
+        left_with.is_some()
+            && left_with != candidate.value
+            && others.any(|store| store.value == left_with)
     }
 
     /// What the writers say about a candidate.

@@ -17,6 +17,7 @@ use crate::report::{
 };
 use crate::report_builder::Builder;
 use crate::rules::Rule;
+use crate::standing::Standing;
 use crate::within_poll;
 
 /// The note on an interpreter's loop, for reports that know no code of the program that it runs.
@@ -115,6 +116,12 @@ pub fn report(
         }));
         considered.splice(0..0, flags.drain(..));
     }
+    for flag in &mut flags {
+        flag.standing = builder.standing(flag);
+    }
+    for flag in &mut considered {
+        flag.standing = Standing::RuledOut;
+    }
     for (index, flag) in flags.iter_mut().chain(&mut considered).enumerate() {
         flag.rank = index as u32 + 1;
     }
@@ -192,6 +199,20 @@ impl Builder<'_> {
             analysis.calls.len(),
             analysis.own_words.len()
         ));
+    }
+
+    /// How it is known so far that the loop waits for the flag.
+    fn standing(&self, flag: &Flag) -> Standing {
+        let (live, address) = (self.outside.live, flag.address.spin);
+        let mut candidates = self.analysis.candidates.iter();
+        let word = candidates.find(|word| Some(word.address) == address);
+        match word.is_some_and(|word| self.outside.was_ended_by_others(word)) {
+            true => Standing::SeenInGoodRun,
+            false if flag.confidence < enough(live) => Standing::Unsure,
+            // An interpreter tests much of its own.
+            false if live && self.analysis.interprets => Standing::Unsure,
+            false => Standing::ByCode,
+        }
     }
 
     /// The call whose result decides whether the loop goes on, or that the loop makes in vain, as a

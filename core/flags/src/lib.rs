@@ -33,6 +33,7 @@ mod run_evidence;
 #[cfg(test)]
 mod run_rules_tests;
 mod sleeper;
+mod standing;
 mod standstill;
 mod stores;
 mod twins;
@@ -57,6 +58,7 @@ pub use report::{
     ThreadName, Values, Verdict, VirtualMachine,
 };
 pub use rules::{Rule, RULES};
+pub use standing::Standing;
 
 /// Looks for the flag in a window of one thread alone, without other runs.
 pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Report {

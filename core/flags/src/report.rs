@@ -7,6 +7,8 @@ use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
 use serde::{Deserialize, Serialize};
 
+use crate::standing::Standing;
+
 /// What a report says of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -183,8 +185,11 @@ pub struct Debt {
 pub struct Flag {
     /// From 1, the likeliest; one count for `flags` and `considered`.
     pub rank: u32,
-    /// 0..=1.
+    /// 0..=1; it orders candidates of one standing.
     pub confidence: f64,
+    /// How it is known that the loop waits for it.
+    #[serde(default)]
+    pub standing: Standing,
     /// What holds it.
     pub kind: FlagKind,
     /// Always enough to find it again in a fresh run.
@@ -236,6 +241,7 @@ impl Flag {
         Flag {
             rank: 0,
             confidence: 0.0,
+            standing: Standing::Unsure,
             kind,
             name: name.into(),
             module: None,

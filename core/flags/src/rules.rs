@@ -11,9 +11,12 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     CallFirst,
+    Commands,
+    OtherFiles,
     WaitedWord,
     AlikeInMachine,
     ComesBack,
+    LeftBetween,
     Computes,
     StopBySignal,
     ProofOrder,
@@ -33,11 +36,21 @@ pub enum Rule {
 }
 
 /// All rules, in the order in which they are asked: the rule, its name, and what it does.
-pub const RULES: [(Rule, &str, &str); 20] = [
+pub const RULES: [(Rule, &str, &str); 23] = [
     (
         Rule::CallFirst,
         "call-first",
         "A system call whose answer decides comes before words that only look likely.",
+    ),
+    (
+        Rule::Commands,
+        "commands",
+        "A call that changes something asks nothing: its success does not keep a loop waiting.",
+    ),
+    (
+        Rule::OtherFiles,
+        "other-files",
+        "A call that is about another file nearly each time walks: the loop makes progress.",
     ),
     (
         Rule::WaitedWord,
@@ -53,6 +66,11 @@ pub const RULES: [(Rule, &str, &str); 20] = [
         Rule::ComesBack,
         "comes-back",
         "A word that gets its value again and again shows a thread that gets on.",
+    ),
+    (
+        Rule::LeftBetween,
+        "left-between",
+        "What the loop does not write is new again and again: the thread was elsewhere.",
     ),
     (
         Rule::Computes,

@@ -24,6 +24,7 @@ use crate::owed::Compared;
 use crate::report::{Addresses, Flag, Report, ThreadName, Threads, Values, Verdict};
 use crate::run::Run;
 use crate::run_evidence::search;
+use crate::standing::Standing;
 use crate::stores::Questions;
 use crate::word_flag::{futex_flag, writers, FUTEX_BYTES};
 
@@ -188,6 +189,7 @@ fn tell(
     let flag = Flag {
         rank: 1,
         confidence: CONFIDENCE,
+        standing: Standing::SeenInGoodRun,
         writers: writers(&naming, stores, Some(there)),
         evidence: vec![
             "the thread sleeps in a futex call on it".into(),

@@ -166,6 +166,61 @@ pub fn is_refused_lock(number: u32, args: &[u64; 6], result: i64) -> bool {
     }
 }
 
+/// Does it change something, so that its success is no answer to a question?
+pub fn is_command(number: u32, args: &[u64; 6]) -> bool {
+    match i64::from(number) {
+        libc::SYS_kill => args[1] != 0,
+        number => matches!(
+            number,
+            libc::SYS_timerfd_settime
+                | libc::SYS_timer_settime
+                | libc::SYS_setitimer
+                | libc::SYS_rename
+                | libc::SYS_renameat
+                | libc::SYS_renameat2
+                | libc::SYS_link
+                | libc::SYS_linkat
+                | libc::SYS_symlink
+                | libc::SYS_symlinkat
+                | libc::SYS_unlink
+                | libc::SYS_unlinkat
+                | libc::SYS_mkdir
+                | libc::SYS_mkdirat
+                | libc::SYS_rmdir
+                | libc::SYS_mknod
+                | libc::SYS_mknodat
+                | libc::SYS_chmod
+                | libc::SYS_fchmod
+                | libc::SYS_fchmodat
+                | libc::SYS_chown
+                | libc::SYS_fchown
+                | libc::SYS_lchown
+                | libc::SYS_fchownat
+                | libc::SYS_utimensat
+                | libc::SYS_truncate
+                | libc::SYS_ftruncate
+                | libc::SYS_fallocate
+                | libc::SYS_fadvise64
+                | libc::SYS_fsync
+                | libc::SYS_fdatasync
+                | libc::SYS_msync
+                | libc::SYS_chdir
+                | libc::SYS_fchdir
+                | libc::SYS_bind
+                | libc::SYS_listen
+                | libc::SYS_shutdown
+                | libc::SYS_fork
+                | libc::SYS_vfork
+                | libc::SYS_clone
+                | libc::SYS_clone3
+                | libc::SYS_sched_setaffinity
+                | libc::SYS_sched_setscheduler
+                | libc::SYS_setpriority
+                | libc::SYS_inotify_add_watch
+        ),
+    }
+}
+
 /// Does the call make a descriptor, for which nobody has to do anything?
 pub fn makes_descriptor(number: u32) -> bool {
     matches!(

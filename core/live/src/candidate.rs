@@ -5,7 +5,7 @@
 //! and of asking who would write it.
 
 use flagfinder_code::{Code, Names};
-use flagfinder_flags::{hex, Flag, FlagKind};
+use flagfinder_flags::{hex, Flag, FlagKind, Standing};
 use flagfinder_replica::{Outcome, Word};
 use flagfinder_waits::hot_call::Told;
 use serde::Serialize;
@@ -17,6 +17,9 @@ use crate::tried::Tried;
 pub struct Candidate {
     #[serde(flatten)]
     pub flag: Flag,
+    /// Why it is less sure than what copies told of it.
+    #[serde(skip)]
+    pub doubt: Option<Standing>,
     /// What copies told; `None`: none was asked.
     #[serde(flatten)]
     pub trial: Option<Trial>,
@@ -75,6 +78,7 @@ impl Candidate {
     pub fn new(flag: Flag) -> Candidate {
         Candidate {
             flag,
+            doubt: None,
             trial: None,
             as_good: None,
             descriptors: None,
@@ -156,6 +160,13 @@ impl Candidate {
         let trial = self.trial.get_or_insert_default();
         trial.owed = owed;
         trial.owed_by_nobody = None;
+    }
+
+    /// It is no surer than this, whatever copies tell.
+    pub fn doubt(&mut self, standing: Standing, score: f64, why: impl Into<String>) {
+        self.doubt = self.doubt.max(Some(standing));
+        self.flag.confidence = self.flag.confidence.min(score);
+        self.note(why);
     }
 
     /// The most telling evidence comes first.

@@ -14,22 +14,22 @@ use flagfinder_flags::{Rule, Verdict, ENOUGH};
 use flagfinder_replica::Outcome;
 
 use crate::candidate::Candidate;
-use crate::owed::Standing;
+use crate::owed::Owing;
 use crate::report::ThreadReport;
 use crate::sure::{self, About};
 
 /// Puts the word first that decides, and says so. Until now the flags have the ranks that the code
 /// alone gave them.
-pub(crate) fn decide(thread: &mut ThreadReport, standings: &[Standing], about: &About) {
-    let mut flags: Vec<(Candidate, Standing)> = std::mem::take(&mut thread.flags)
+pub(crate) fn decide(thread: &mut ThreadReport, owings: &[Owing], about: &About) {
+    let mut flags: Vec<(Candidate, Owing)> = std::mem::take(&mut thread.flags)
         .into_iter()
         .enumerate()
-        .map(|(at, flag)| (flag, standings.get(at).copied().unwrap_or_default()))
+        .map(|(at, flag)| (flag, owings.get(at).copied().unwrap_or_default()))
         .collect();
     if let Some(at) = best(&flags, about).filter(|_| Rule::OwedFirst.is_on()) {
-        let (first, stands) = &flags[0];
+        let (first, owes) = &flags[0];
         let by = first.flag.confidence.max(flags[at].0.flag.confidence);
-        let why = told(&flags[at].0, first, *stands);
+        let why = told(&flags[at].0, first, *owes);
         let flag = &mut flags[at].0;
         flag.flag.confidence = by;
         let comes = format!("{} comes first: {why}", flag.flag.name);
@@ -69,31 +69,31 @@ pub(crate) fn decide(thread: &mut ThreadReport, standings: &[Standing], about: &
 }
 
 /// The flag that comes before the first.
-fn best(flags: &[(Candidate, Standing)], about: &About) -> Option<usize> {
-    let (first, standing) = flags.first()?;
+fn best(flags: &[(Candidate, Owing)], about: &About) -> Option<usize> {
+    let (first, owing) = flags.first()?;
     let is_in_vain = |flag: &Candidate| match flag.outcome() {
         Some(Outcome::Returns) => !flag.does_something(),
         outcome => outcome == Some(Outcome::Faults),
     };
-    let overtakes = |(flag, stands): &(Candidate, Standing)| {
+    let overtakes = |(flag, owes): &(Candidate, Owing)| {
         let fits = flag.is_word() && !(about.is_nulled)(flag) && !(about.is_own)(flag);
         let counts = fits && !is_in_vain(flag);
         // A call that decides is not written by anybody. A copy that comes to a call whose answer
         // nobody knows, as a wait for a thread's end, had left its loop before.
-        let is_out = *stands == Standing::Proved && flag.is_open() && flag.does_something();
+        let is_out = *owes == Owing::Proved && flag.is_open() && flag.does_something();
         let is_clear = first.is_word() || flag.outcome() == Some(Outcome::Leaves) || is_out;
-        let is_ahead = match stands {
-            Standing::Proved => *standing < Standing::Proved,
-            Standing::Late => *standing == Standing::Nobody,
+        let is_ahead = match owes {
+            Owing::Proved => *owing < Owing::Proved,
+            Owing::Late => *owing == Owing::Nobody,
             // A thread is on its way to write the word, and the loop does something else then: a
             // ring's index beside a word to stop by, by which no copy was seen to end the loop.
-            Standing::ByCode => {
+            Owing::ByCode => {
                 let serves =
                     flag.outcome() == Some(Outcome::Returns) && flag.flag.confidence >= ENOUGH;
                 let ends_nothing = !matches!(first.outcome(), None | Some(Outcome::Leaves));
-                *standing == Standing::Nobody && ends_nothing && serves
+                *owing == Owing::Nobody && ends_nothing && serves
             }
-            Standing::Nobody | Standing::Unknown => false,
+            Owing::Nobody | Owing::Unknown => false,
         };
         counts && is_clear && is_ahead
     };
@@ -102,10 +102,10 @@ fn best(flags: &[(Candidate, Standing)], about: &About) -> Option<usize> {
 }
 
 /// Why the one comes before the other.
-fn told(flag: &Candidate, other: &Candidate, stands: Standing) -> String {
+fn told(flag: &Candidate, other: &Candidate, owes: Owing) -> String {
     let other = &other.flag.name;
-    let debt = match stands {
-        Standing::Late => format!("{other} is written only later"),
+    let debt = match owes {
+        Owing::Late => format!("{other} is written only later"),
         _ => format!("nobody is known to write {other} before"),
     };
     match flag.owed().first() {
@@ -146,9 +146,9 @@ mod tests {
     use crate::candidate::tests::{call, name, word, Came, CRASHES, HALTS, LEAVES, SERVES, STAYS};
     use crate::report::Class;
 
-    fn decided(flags: Vec<(Candidate, Standing)>) -> ThreadReport {
+    fn decided(flags: Vec<(Candidate, Owing)>) -> ThreadReport {
         let mut thread = ThreadReport::blank(1, Class::RepeatedYield);
-        let (mut flags, standings): (Vec<Candidate>, Vec<Standing>) = flags.into_iter().unzip();
+        let (mut flags, owings): (Vec<Candidate>, Vec<Owing>) = flags.into_iter().unzip();
         for (flag, rank) in flags.iter_mut().zip(1..) {
             flag.flag.rank = rank;
         }
@@ -161,7 +161,7 @@ mod tests {
         thread.reason = "the loop polls the first".into();
         decide(
             &mut thread,
-            &standings,
+            &owings,
             &About {
                 is_nulled: &|flag| name(flag) == "pointer",
                 is_counted: &|flag| name(flag) == "count",
@@ -173,15 +173,15 @@ mod tests {
         thread
     }
 
-    fn first(flags: Vec<(Candidate, Standing)>) -> String {
+    fn first(flags: Vec<(Candidate, Owing)>) -> String {
         name(&decided(flags).flags[0]).into()
     }
 
     #[test]
     fn what_comes_next_is_before_what_a_thread_writes_when_all_is_over() {
         let flags = vec![
-            (word("stop", 0.65, LEAVES), Standing::Late),
-            (word("count", 0.4, SERVES), Standing::Proved),
+            (word("stop", 0.65, LEAVES), Owing::Late),
+            (word("count", 0.4, SERVES), Owing::Proved),
         ];
         let thread = decided(flags);
         let flag = &thread.flags[0];
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn both_of_two_words_that_look_alike_are_named() {
         let both = [("a", 0.65), ("b", 0.61)];
-        let flags = both.map(|(name, score)| (word(name, score, LEAVES), Standing::Nobody));
+        let flags = both.map(|(name, score)| (word(name, score, LEAVES), Owing::Nobody));
         let thread = decided(flags.to_vec());
         assert_eq!(thread.flags[0].as_good, Some(2));
         assert_eq!(thread.flags[1].flag.rank, 2);
@@ -215,8 +215,8 @@ mod tests {
     fn a_word_that_does_not_end_the_wait_overtakes_none() {
         let behind = |flag: Candidate| {
             vec![
-                (word("flag", 0.65, LEAVES), Standing::ByCode),
-                (flag, Standing::Proved),
+                (word("flag", 0.65, LEAVES), Owing::ByCode),
+                (flag, Owing::Proved),
             ]
         };
         assert_eq!(first(behind(word("bound", 0.6, STAYS))), "flag");
@@ -232,9 +232,9 @@ mod tests {
             let (one, other) = (word("a", 0.6, LEAVES), word("b", 0.6, LEAVES));
             first(vec![(one, of_first), (other, of_other)])
         };
-        assert_eq!(after(Standing::Unknown, Standing::ByCode), "a");
-        assert_eq!(after(Standing::Proved, Standing::Proved), "a");
-        assert_eq!(after(Standing::Unknown, Standing::Proved), "b");
+        assert_eq!(after(Owing::Unknown, Owing::ByCode), "a");
+        assert_eq!(after(Owing::Proved, Owing::Proved), "a");
+        assert_eq!(after(Owing::Unknown, Owing::Proved), "b");
     }
 
     #[test]
@@ -244,40 +244,40 @@ mod tests {
             first(vec![(one, of_first), (other, of_other)])
         };
         let halts = HALTS;
-        assert_eq!(after(Standing::Nobody, halts, Standing::ByCode), "tail");
-        assert_eq!(after(Standing::Nobody, SERVES, Standing::ByCode), "tail");
-        assert_eq!(after(Standing::Unknown, halts, Standing::ByCode), "closed");
-        assert_eq!(after(Standing::Nobody, LEAVES, Standing::ByCode), "closed");
-        assert_eq!(after(Standing::Nobody, None, Standing::ByCode), "closed");
-        assert_eq!(after(Standing::Nobody, halts, Standing::Unknown), "closed");
+        assert_eq!(after(Owing::Nobody, halts, Owing::ByCode), "tail");
+        assert_eq!(after(Owing::Nobody, SERVES, Owing::ByCode), "tail");
+        assert_eq!(after(Owing::Unknown, halts, Owing::ByCode), "closed");
+        assert_eq!(after(Owing::Nobody, LEAVES, Owing::ByCode), "closed");
+        assert_eq!(after(Owing::Nobody, None, Owing::ByCode), "closed");
+        assert_eq!(after(Owing::Nobody, halts, Owing::Unknown), "closed");
     }
 
     #[test]
     fn a_word_to_stop_by_is_before_one_that_nobody_writes() {
         let after = |of_first| {
             let (one, other) = (word("limit", 0.65, LEAVES), word("stop", 0.6, LEAVES));
-            first(vec![(one, of_first), (other, Standing::Late)])
+            first(vec![(one, of_first), (other, Owing::Late)])
         };
-        assert_eq!(after(Standing::Nobody), "stop");
-        assert_eq!(after(Standing::Unknown), "limit");
-        assert_eq!(after(Standing::ByCode), "limit");
+        assert_eq!(after(Owing::Nobody), "stop");
+        assert_eq!(after(Owing::Unknown), "limit");
+        assert_eq!(after(Owing::ByCode), "limit");
     }
 
     #[test]
     fn a_call_steps_back_only_for_a_proved_word_that_ends_the_loop() {
-        let behind = |proof, standing| {
+        let behind = |proof, owing| {
             vec![
-                (call("read", 0.6), Standing::Unknown),
-                (word("flag", 0.3, proof), standing),
+                (call("read", 0.6), Owing::Unknown),
+                (word("flag", 0.3, proof), owing),
             ]
         };
-        assert_eq!(first(behind(LEAVES, Standing::Proved)), "flag");
+        assert_eq!(first(behind(LEAVES, Owing::Proved)), "flag");
         let halts_outside = HALTS;
-        assert_eq!(first(behind(halts_outside, Standing::Proved)), "flag");
-        assert_eq!(first(behind(halts_outside, Standing::Late)), "read");
+        assert_eq!(first(behind(halts_outside, Owing::Proved)), "flag");
+        assert_eq!(first(behind(halts_outside, Owing::Late)), "read");
         let tells_nothing: Came = Some((Outcome::Unknown, None));
-        assert_eq!(first(behind(tells_nothing, Standing::Proved)), "read");
-        assert_eq!(first(behind(SERVES, Standing::Proved)), "read");
-        assert_eq!(first(behind(LEAVES, Standing::ByCode)), "read");
+        assert_eq!(first(behind(tells_nothing, Owing::Proved)), "read");
+        assert_eq!(first(behind(SERVES, Owing::Proved)), "read");
+        assert_eq!(first(behind(LEAVES, Owing::ByCode)), "read");
     }
 }

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_flags::{Flag, LoopKind, Report};
+use flagfinder_flags::{Flag, LoopKind, Report, Standing, Verdict};
 use flagfinder_linux::syscalls;
 
 use crate::candidate::Candidate;
@@ -157,6 +157,16 @@ impl Driver<'_> {
         let threads = &mut self.report.threads;
         threads.iter_mut().for_each(service::leave);
         service::leave_idle(threads);
+        for thread in threads.iter_mut() {
+            for flag in &mut thread.considered {
+                flag.flag.standing = Standing::RuledOut;
+            }
+            let activity = self.choice.get(thread.tid).map(|(activity, _)| activity);
+            if let (true, Some(activity)) = (leave_unsure(thread), activity) {
+                let call = activity.call.is_some();
+                thread.wait = call.then(|| self.describer.wait(activity.call, &activity.sleeps_in));
+            }
+        }
         order::sort(threads);
         let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
         let fixed = threads.iter().take_while(|t| tells(t)).count();
@@ -175,6 +185,23 @@ impl Driver<'_> {
     pub fn leaves_out(&self, tid: u32) -> bool {
         self.deadline.leaves_out(|| what_it_does(tid))
     }
+}
+
+/// A thread whose first flag is no claim has none. Was it such a thread?
+fn leave_unsure(thread: &mut ThreadReport) -> bool {
+    let unsure = thread.flags.first();
+    let Some(first) = unsure.filter(|first| !first.flag.standing.is_claim()) else {
+        return false;
+    };
+    let doubt = first.flag.evidence.first().map_or("", String::as_str);
+    thread.reason = format!(
+        "it may poll {}, which is not sure: {doubt}",
+        first.flag.name
+    );
+    thread.verdict = Some(Verdict::NoFlag);
+    thread.groups.clear();
+    thread.considered.splice(..0, thread.flags.drain(..));
+    true
 }
 
 /// A thread of which there is no time to ask more.

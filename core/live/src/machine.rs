@@ -16,7 +16,7 @@ use std::time::Duration;
 use flagfinder_flags::{FlagKind, Own, Verdict, ENOUGH_ALONE};
 
 use crate::candidate::Candidate;
-use crate::owed::Standing;
+use crate::owed::Owing;
 use crate::report::{Class, ThreadReport, Via};
 
 /// Highest score of a word for which only a copy speaks, and not the code.
@@ -158,7 +158,7 @@ fn is_hash(thread: &ThreadReport, flag: &Candidate) -> bool {
 /// Leaves the one word that is the flag, or none. `is_open`: the words were taken up.
 pub(crate) fn settle(
     thread: &mut ThreadReport,
-    standings: &mut Vec<Standing>,
+    owings: &mut Vec<Owing>,
     is_open: bool,
     tests: &Tests,
 ) {
@@ -178,7 +178,7 @@ pub(crate) fn settle(
     let ends = |flag: &Candidate| flag.ends_alone() && !(tests.fails)(flag);
     let ending: Vec<usize> = (0..flags.len()).filter(|&at| ends(&flags[at])).collect();
     let score = |at: usize| flags[at].flag.confidence;
-    let is_owed = |at: usize| standings.get(at) == Some(&Standing::Proved);
+    let is_owed = |at: usize| owings.get(at) == Some(&Owing::Proved);
     // If no copy stands for the thread, it shows little that a copy leaves the loop.
     let has_copy = thread.via != Some(Via::InPlace);
     let mut likeliest: Vec<usize> = ending.clone();
@@ -222,8 +222,8 @@ pub(crate) fn settle(
     let fixed = fixed.map(|(at, class)| (name(&flags[at]), class));
     let tried = flags.iter().filter(|flag| flag.proof().is_some()).count();
     let flag = chosen.map(|at| flags.remove(at));
-    let standing = chosen.and_then(|at| standings.get(at).copied());
-    *standings = standing.into_iter().collect();
+    let owing = chosen.and_then(|at| owings.get(at).copied());
+    *owings = owing.into_iter().collect();
     flags.append(&mut thread.considered);
     std::mem::swap(flags, &mut thread.considered);
     let Some(mut flag) = flag else {

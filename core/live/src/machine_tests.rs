@@ -43,9 +43,9 @@ fn settled_of(
     words: Vec<Candidate>,
     owed: Option<usize>,
 ) -> ThreadReport {
-    let mut standings = vec![Standing::Nobody; words.len()];
+    let mut standings = vec![Owing::Nobody; words.len()];
     if let Some(owed) = owed {
-        standings[owed] = Standing::Proved;
+        standings[owed] = Owing::Proved;
     }
     let mut thread = ThreadReport {
         flags: words,
@@ -272,7 +272,7 @@ fn without_a_copy_only_an_owed_word_is_a_flag() {
         settle(&mut thread, &mut standings, true, &NOTHING);
         thread.has_flag()
     };
-    assert!(in_place(Standing::Proved) && !in_place(Standing::Nobody));
+    assert!(in_place(Owing::Proved) && !in_place(Owing::Nobody));
 }
 
 #[test]

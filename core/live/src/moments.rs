@@ -60,6 +60,8 @@ pub struct Agreed {
     pub report: Report,
     pub steps: u32,
     pub why: String,
+    /// What they did.
+    pub windows: Vec<Window>,
 }
 
 /// Looks at copies from several moments. `report` tells what one shows.
@@ -130,6 +132,7 @@ pub fn look(
             report,
             steps: window.len(),
             why: String::new(),
+            windows: Vec::new(),
         };
         if takes_input(&window) && agreed.report.facts.gets_on && !has_flag(&agreed.report) {
             let why = TAKES.to_owned();
@@ -164,7 +167,7 @@ pub fn look(
             return Ok(Err(why));
         }
     }
-    Ok(Ok(agreed))
+    Ok(Ok(Agreed { windows, ..agreed }))
 }
 
 /// What all copies say: the same word, or none that they have in common.
@@ -188,12 +191,18 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
         let mut report = Report::nothing(Verdict::NoFlag, reason);
         report.facts.gets_on = true;
         let why = format!("its copies of {copies} moments tell enough");
-        return Agreed { report, steps, why };
+        return Agreed {
+            report,
+            steps,
+            why,
+            windows: Vec::new(),
+        };
     };
     Agreed {
         report,
         steps,
         why: format!("its copies of {copies} moments {what}; others change what it reads beside"),
+        windows: Vec::new(),
     }
 }
 
@@ -265,6 +274,7 @@ mod tests {
             report,
             steps: 1,
             why: String::new(),
+            windows: Vec::new(),
         }
     }
 

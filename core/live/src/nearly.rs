@@ -7,10 +7,10 @@
 //! (a check, a bound). If one is, it is not known which of the words is waited for. Blind spots:
 //! words of other processes, and of threads that can't be copied.
 
-use flagfinder_flags::{Verdict, MERE_BOUND};
+use flagfinder_flags::{Standing, Verdict, MERE_BOUND};
 
 use crate::candidate::Candidate;
-use crate::owed::Standing;
+use crate::owed::Owing;
 use crate::report::{Class, ThreadReport};
 
 /// A word that scores no more is not tried: too much speaks against it.
@@ -37,7 +37,7 @@ pub(crate) fn take_up(thread: &mut ThreadReport) {
 /// Leaves the one word that was proved to be owed and to end the loop, or none.
 pub(crate) fn settle(
     thread: &mut ThreadReport,
-    standings: &mut Vec<Standing>,
+    owings: &mut Vec<Owing>,
     is_nulled: impl Fn(&Candidate) -> bool,
 ) {
     let (flags, considered) = (&mut thread.flags, &mut thread.considered);
@@ -45,17 +45,17 @@ pub(crate) fn settle(
         let flag = &flags[*at];
         // A copy that comes to a call whose answer nobody knows had left its loop before.
         let is_out = flag.ends_alone() || flag.is_open() && flag.does_something();
-        standings.get(*at) == Some(&Standing::Proved) && is_out && !is_nulled(flag)
+        owings.get(*at) == Some(&Owing::Proved) && is_out && !is_nulled(flag)
     };
     let mut proved = (0..flags.len()).filter(is_proved);
     let chosen = proved.next().filter(|_| proved.next().is_none());
-    let written = standings.iter().filter(|stands| **stands >= Standing::Late);
-    let standing = match written.count() {
-        1 => Standing::Proved,
-        _ => Standing::Unknown,
+    let written = owings.iter().filter(|owes| **owes >= Owing::Late);
+    let owing = match written.count() {
+        1 => Owing::Proved,
+        _ => Owing::Unknown,
     };
     let flag = chosen.map(|at| flags.remove(at));
-    *standings = flag.iter().map(|_| standing).collect();
+    *owings = flag.iter().map(|_| owing).collect();
     flags.append(considered);
     *considered = std::mem::take(flags);
     let Some(mut flag) = flag else {
@@ -67,8 +67,11 @@ pub(crate) fn settle(
     thread.class = Class::RepeatedYield;
     flag.flag.rank = 1;
     flag.flag.confidence = flag.flag.confidence.max(ONE_OF_SEVERAL);
-    let why = match standing {
-        Standing::Proved => "copies show who writes it, and that it ends the loop",
+    if owing != Owing::Proved {
+        flag.doubt = Some(Standing::OneOfSeveral);
+    }
+    let why = match owing {
+        Owing::Proved => "copies show who writes it, and that it ends the loop",
         _ => "copies show that it ends the loop; its writer writes other words of the loop, too",
     };
     flag.note(format!("its code alone says too little; {why}"));
@@ -91,8 +94,8 @@ mod tests {
         }
     }
 
-    /// Its name, what came of trying it out, and how it stands.
-    type Word = (&'static str, Came, Standing);
+    /// Its name, what came of trying it out, and how sure it is that somebody owes it.
+    type Word = (&'static str, Came, Owing);
 
     fn settled(words: &[Word]) -> ThreadReport {
         let made = words
@@ -101,16 +104,16 @@ mod tests {
         let mut thread = near(made.collect());
         assert!(is_open(&thread));
         take_up(&mut thread);
-        let mut standings: Vec<Standing> = words.iter().map(|word| word.2).collect();
-        settle(&mut thread, &mut standings, |flag| name(flag) == "pointer");
-        assert_eq!(standings.len(), usize::from(thread.has_flag()));
+        let mut owings: Vec<Owing> = words.iter().map(|word| word.2).collect();
+        settle(&mut thread, &mut owings, |flag| name(flag) == "pointer");
+        assert_eq!(owings.len(), usize::from(thread.has_flag()));
         thread
     }
 
     #[test]
     fn a_word_is_the_flag_if_a_copy_wrote_it_and_another_then_left() {
-        let beside = ("bound", LEAVES, Standing::Nobody);
-        let thread = settled(&[beside, ("count", LEAVES, Standing::Proved)]);
+        let beside = ("bound", LEAVES, Owing::Nobody);
+        let thread = settled(&[beside, ("count", LEAVES, Owing::Proved)]);
         assert_eq!(name(&thread.flags[0]), "count");
         assert_eq!(thread.verdict, Some(Verdict::DataFlag));
         assert_eq!(name(&thread.considered[0]), "bound");
@@ -118,9 +121,9 @@ mod tests {
 
     #[test]
     fn a_word_that_is_written_with_another_one_is_not_sure() {
-        for standing in [Standing::Proved, Standing::Late] {
-            let stays = ("queue", SERVES, standing);
-            let thread = settled(&[stays, ("done", LEAVES, Standing::Proved)]);
+        for owing in [Owing::Proved, Owing::Late] {
+            let stays = ("queue", SERVES, owing);
+            let thread = settled(&[stays, ("done", LEAVES, Owing::Proved)]);
             assert_eq!(name(&thread.flags[0]), "done");
             assert_eq!(thread.flags[0].flag.confidence, ONE_OF_SEVERAL);
         }
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_comes_to_an_unknown_call_was_out_of_its_loop() {
-        let of = |came| settled(&[("done", came, Standing::Proved)]).has_flag();
+        let of = |came| settled(&[("done", came, Owing::Proved)]).has_flag();
         assert!(of(HALTS) && !of(Some((Outcome::Unknown, None))));
     }
 
@@ -136,13 +139,13 @@ mod tests {
     fn without_a_proved_word_there_is_no_flag() {
         let stays = SERVES;
         for words in [
-            vec![("stop", LEAVES, Standing::ByCode)],
-            vec![("stop", LEAVES, Standing::Late)],
-            vec![("count", stays, Standing::Proved)],
-            vec![("pointer", LEAVES, Standing::Proved)],
+            vec![("stop", LEAVES, Owing::ByCode)],
+            vec![("stop", LEAVES, Owing::Late)],
+            vec![("count", stays, Owing::Proved)],
+            vec![("pointer", LEAVES, Owing::Proved)],
             vec![
-                ("one", LEAVES, Standing::Proved),
-                ("other", LEAVES, Standing::Proved),
+                ("one", LEAVES, Owing::Proved),
+                ("other", LEAVES, Owing::Proved),
             ],
         ] {
             let thread = settled(&words);

@@ -39,7 +39,7 @@ pub(crate) const TIME_OF_OTHERS: Duration = Duration::from_millis(700);
 
 /// How sure it is that somebody owes a word; the least sure comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum Owing {
     /// The threads were asked, and none was found.
     Nobody,
     /// The threads were not asked; or a store may be to the word.
@@ -53,15 +53,15 @@ pub(crate) enum Standing {
     Proved,
 }
 
-/// Asks about the flags of a thread. How each one stands, by its number.
+/// Asks about the flags of a thread. How sure each one's debt is, by its number.
 pub(crate) fn tell(
     process: &Process,
     source: &dyn Source,
     experiment: Option<&Experiment>,
     thread: &mut ThreadReport,
-) -> Vec<Standing> {
+) -> Vec<Owing> {
     let flags = &mut thread.flags;
-    let mut standings = vec![Standing::default(); flags.len()];
+    let mut owings = vec![Owing::default(); flags.len()];
     for flag in flags.iter_mut() {
         flag.owed_by_nobody(match flag.is_word() {
             true => "it was not asked about: it is not among the likeliest words",
@@ -76,7 +76,7 @@ pub(crate) fn tell(
         .take(WORDS)
         .collect();
     if targets.is_empty() {
-        return standings;
+        return owings;
     }
     let others: Vec<&Other> = process
         .others
@@ -100,12 +100,12 @@ pub(crate) fn tell(
     };
     let mut proofs = run_copies(process, source, &seen, &mut ends);
     for (number, target) in targets.iter().enumerate() {
-        let (mut owed, mut standing) = match proofs.remove(&number) {
+        let (mut owed, mut owing) = match proofs.remove(&number) {
             Some((strength, owed)) => {
-                let standing = match strength {
-                    Strength::Circular => Standing::Unknown,
-                    Strength::Failing | Strength::Late => Standing::Late,
-                    Strength::Next => Standing::Proved,
+                let owing = match strength {
+                    Strength::Circular => Owing::Unknown,
+                    Strength::Failing | Strength::Late => Owing::Late,
+                    Strength::Next => Owing::Proved,
                 };
                 let tried = ends.tried(number, &owed, process.names);
                 if let Some(tried) = tried.filter(|_| strength == Strength::Next) {
@@ -113,23 +113,23 @@ pub(crate) fn tell(
                     flag.set_proof(tried);
                     flag.flag.value.exit = owed.value;
                 }
-                (vec![owed], standing)
+                (vec![owed], owing)
             }
             None => by_code(process, &seen, (number, number), target, &mut ends),
         };
         if owed.is_empty() && !process.is_dead {
-            (owed, standing) = by_others(process, number, target, &mut ends);
+            (owed, owing) = by_others(process, number, target, &mut ends);
         }
         let flag = &mut flags[target.flag];
         if owed.is_empty() {
-            standing = Standing::Nobody;
+            owing = Owing::Nobody;
             flag.owed_by_nobody(nobody(process, &seen, target, refused.as_deref()));
         } else {
             flag.owed_by(owed);
         }
-        standings[target.flag] = standing;
+        owings[target.flag] = owing;
     }
-    standings
+    owings
 }
 
 /// The stores ahead of each thread that can be copied. `refused` gets the reason why the last one
@@ -158,8 +158,8 @@ fn by_others(
     number: usize,
     target: &Target,
     ends: &mut Judge,
-) -> (Vec<Owed>, Standing) {
-    let (mut owed, mut standing) = (Vec::new(), Standing::Unknown);
+) -> (Vec<Owed>, Owing) {
+    let (mut owed, mut owing) = (Vec::new(), Owing::Unknown);
     let sharers = sharers::sharers(process.pid, process.names, target.address);
     for (pid, address) in sharers.into_iter().take(SHARERS) {
         let target = Target {
@@ -178,11 +178,11 @@ fn by_others(
         });
         if let Some((found, how)) = found {
             owed.extend(found);
-            standing = standing.max(how);
+            owing = owing.max(how);
         }
     }
     owed.truncate(TOLD);
-    (owed, standing)
+    (owed, owing)
 }
 
 /// The threads that have a store to the word ahead; if it is certain of some of them, only those.
@@ -193,7 +193,7 @@ fn by_code(
     (looked, number): (usize, usize),
     target: &Target,
     ends: &mut Judge,
-) -> (Vec<Owed>, Standing) {
+) -> (Vec<Owed>, Owing) {
     let ahead: Vec<(&Seen, Store, bool)> = seen
         .iter()
         .filter_map(|seen| seen.stores[looked].map(|(store, exact)| (seen, store, exact)))
@@ -210,9 +210,9 @@ fn by_code(
     };
     let ahead: Vec<_> = ahead.into_iter().filter(|one| is_free(one.0)).collect();
     let certain = ahead.iter().any(|(_, _, exact)| *exact);
-    let standing = match certain {
-        true => Standing::ByCode,
-        false => Standing::Unknown,
+    let owing = match certain {
+        true => Owing::ByCode,
+        false => Owing::Unknown,
     };
     let chosen = ahead.into_iter().filter(|(_, _, exact)| *exact || !certain);
     let owed = chosen.map(|(seen, store, _)| Owed {
@@ -225,5 +225,5 @@ fn by_code(
         after: seen.other.waits.clone(),
         supposed: Vec::new(),
     });
-    (owed.take(TOLD).collect(), standing)
+    (owed.take(TOLD).collect(), owing)
 }

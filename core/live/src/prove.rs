@@ -151,7 +151,7 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         not_tried(thread, why);
     }
     let experiment = tried.ok().flatten();
-    let mut standings = owed::tell(process, source, experiment.as_ref(), thread);
+    let mut owings = owed::tell(process, source, experiment.as_ref(), thread);
     let thrown = thread.thrown.clone();
     let fails = |flag: &Candidate| is_failure(process, &thrown, flag);
     if let Some(machine) = thread
@@ -169,10 +169,10 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
                 never_changes(process.names, process.memory, flag.word()?.address)
             },
         };
-        machine::settle(thread, &mut standings, is_open, &tests);
+        machine::settle(thread, &mut owings, is_open, &tests);
     }
     if is_near {
-        nearly::settle(thread, &mut standings, fails);
+        nearly::settle(thread, &mut owings, fails);
     }
     let flags = thread.flags.clone();
     let moves = std::mem::take(&mut thread.moves);
@@ -184,7 +184,7 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         is_in_poll: &|flag| flag.address().is_some_and(|at| within_poll.contains(&at)),
         moves_own: &|flag| own_side::moves_own(&flags, &moves, flag),
     };
-    decide(thread, &standings, &about);
+    decide(thread, &owings, &about);
 }
 
 /// Does the program's code count the global up or down, by one instruction?

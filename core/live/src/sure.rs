@@ -8,12 +8,12 @@
 //! of a word did not end the loop, and nobody is known to owe it, only its code calls it the flag.
 //! Blind spots: two debts that were both proved; a word that would do as well, but was not tried.
 
-use flagfinder_flags::{Group, Rule, ENOUGH};
+use flagfinder_flags::{Group, Rule, Standing, ENOUGH};
 use flagfinder_linux::syscalls::{role, Role};
 use flagfinder_replica::Outcome;
 
 use crate::candidate::Candidate;
-use crate::owed::Standing;
+use crate::owed::Owing;
 
 /// Least score of a word that a copy of another thread wrote.
 const PROVED: f64 = 0.8;
@@ -24,7 +24,7 @@ const BY_ITS_CODE: f64 = 0.5;
 /// Scores that differ by less count as equal.
 const ALIKE: f64 = 0.06;
 
-type Asked = (Candidate, Standing);
+type Asked = (Candidate, Owing);
 
 /// What is known of a word, apart from its report.
 pub(crate) struct About<'a> {
@@ -63,7 +63,28 @@ pub(crate) fn weigh(flags: &mut [Asked], groups: &[Group], about: &About) -> Opt
     if Rule::TrustProved.is_on() {
         trust_proved(flags);
     }
+    for (flag, owing) in flags.iter_mut() {
+        flag.flag.standing = standing(flag, *owing, about);
+    }
     poll.or(as_good)
+}
+
+/// How it is known that the loop waits for the flag.
+fn standing(flag: &Candidate, owing: Owing, about: &About) -> Standing {
+    let by_code = flag.flag.standing;
+    if !flag.is_word() {
+        return by_code;
+    }
+    if (about.is_nulled)(flag) {
+        return Standing::Unsure;
+    }
+    let moves_on = flag.ends_alone() || flag.does_something() && flag.outcome().is_some();
+    let known = match owing {
+        Owing::Proved if moves_on => Standing::Proved,
+        _ if flag.ends_alone() => Standing::EndsLoop,
+        _ => by_code,
+    };
+    flag.doubt.map_or(known, |doubt| doubt.max(known))
 }
 
 /// Of two words that would each end the loop, where no copy shows who owes them, the first is no
@@ -74,8 +95,8 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
     let is_counted = about.is_counted;
     let counts =
         |flag: &Candidate| flag.is_word() && !(about.is_nulled)(flag) && !(about.is_own)(flag);
-    let (first, standing) = flags.first()?;
-    if !counts(first) || *standing > Standing::ByCode {
+    let (first, owing) = flags.first()?;
+    if !counts(first) || *owing > Owing::ByCode {
         return None;
     }
     let in_one = |flag: &Candidate| {
@@ -83,18 +104,18 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
         let mut groups = groups.iter();
         groups.any(|group| both.iter().all(|rank| group.flags.contains(rank)))
     };
-    let is_alike = |flag: &Candidate, stands: Standing| {
+    let is_alike = |flag: &Candidate, owes: Owing| {
         let score = flag.flag.confidence;
         let is_near = (score - first.flag.confidence).abs() < ALIKE;
         let by_code = first.is_open() && flag.is_open() && is_near && in_one(flag);
         // A thread that serves does not leave its loop.
-        let is_owed = flag.serves() && stands >= Standing::ByCode && score >= ENOUGH;
+        let is_owed = flag.serves() && owes >= Owing::ByCode && score >= ENOUGH;
         // A text, say: copies neither try nor watch as much at once.
         let is_wide = flag.flag.size > 8;
-        let is_beyond = is_wide && *standing == Standing::Nobody && score >= ENOUGH;
+        let is_beyond = is_wide && *owing == Owing::Nobody && score >= ENOUGH;
         // A thread is on its way to write the other word, and none to write the first.
-        let is_owed_alone = *standing == Standing::Nobody
-            && stands == Standing::ByCode
+        let is_owed_alone = *owing == Owing::Nobody
+            && owes == Owing::ByCode
             && flag.proof().is_none()
             && score >= ENOUGH
             && in_one(flag);
@@ -103,38 +124,40 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
     };
     // A thread that is on its way to write one of the words, and none to write the other, decides
     // between them.
-    let is_as_owed = |stands: Standing| *standing < Standing::ByCode || stands >= Standing::ByCode;
+    let is_as_owed = |owes: Owing| *owing < Owing::ByCode || owes >= Owing::ByCode;
     let other = (1..flags.len()).find(|&at| {
-        let (flag, stands) = &flags[at];
-        counts(flag) && is_as_owed(*stands) && is_alike(flag, *stands)
+        let (flag, owes) = &flags[at];
+        counts(flag) && is_as_owed(*owes) && is_alike(flag, *owes)
     })?;
-    let is_known = |at: usize| flags[at].1 >= Standing::ByCode;
+    let is_known = |at: usize| flags[at].1 >= Owing::ByCode;
     if is_known(0) == is_known(other) && is_counted(&flags[other].0) && !is_counted(&flags[0].0) {
         let why = format!("it is counted, and {} is only set", flags[0].0.flag.name);
         flags[other].0.note(why);
         flags.swap(0, other);
     }
-    let debt = match flags[0].1.max(flags[other].1) >= Standing::ByCode {
-        true => "no copy shows which of them is owed",
-        false => "nobody is known to owe either",
+    // Where nobody is known to write either, the loop may have no end.
+    let (standing, debt) = match flags[0].1.max(flags[other].1) >= Owing::ByCode {
+        true => (
+            Standing::OneOfSeveral,
+            "no copy shows which of them is owed",
+        ),
+        false => (Standing::Unsure, "nobody is known to owe either"),
     };
     let name = |at: usize| flags[at].0.flag.name.clone();
     for (at, name) in [(0, name(other)), (other, name(0))] {
+        let why = format!("one of two words: {name} would do as well, and {debt}");
         let flag = &mut flags[at].0;
-        flag.flag.confidence = flag.flag.confidence.min(ONE_OF_TWO);
-        flag.note(format!(
-            "one of two words: {name} would do as well, and {debt}"
-        ));
+        flag.doubt(standing, ONE_OF_TWO, why);
     }
     Some(other)
 }
 
 /// A poll that finds nothing ready, beside a word that nobody is known to owe.
 fn poll_beside(flags: &[Asked]) -> Option<usize> {
-    let is_open = |(flag, stands): &Asked| {
-        let is_open = match *stands {
-            Standing::ByCode => flag.owed().len() > 1,
-            stands => stands < Standing::ByCode,
+    let is_open = |(flag, owes): &Asked| {
+        let is_open = match *owes {
+            Owing::ByCode => flag.owed().len() > 1,
+            owes => owes < Owing::ByCode,
         };
         flag.is_word() && is_open
     };
@@ -161,9 +184,12 @@ fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
         "one of two: {} in the loop as well, and it is not known who owes the word",
         flags[poll].0.flag.name
     );
-    let flag = &mut flags[0].0;
-    flag.flag.confidence = flag.flag.confidence.min(ONE_OF_TWO);
-    flag.note(why);
+    let (flag, owing) = &mut flags[0];
+    let standing = match *owing {
+        Owing::ByCode => Standing::OneOfSeveral,
+        _ => Standing::Unsure,
+    };
+    flag.doubt(standing, ONE_OF_TWO, why);
     Some(poll)
 }
 
@@ -182,24 +208,24 @@ fn poll_first(flags: &mut [Asked], poll: usize) {
 /// A word that was tried without ending the loop, and that nobody is known to owe, may be a check
 /// on the way.
 fn doubt_what_ended_nothing(flags: &mut [Asked], about: &About) {
-    let Some((flag, standing)) = flags.first_mut() else {
+    let Some((flag, owing)) = flags.first_mut() else {
         return;
     };
     let ended_nothing = !matches!(flag.outcome(), None | Some(Outcome::Leaves));
-    let is_vain = ended_nothing && !(about.moves_own)(flag) && *standing < Standing::ByCode;
+    let is_vain = ended_nothing && !(about.moves_own)(flag) && *owing < Owing::ByCode;
     if flag.is_word() && is_vain && flag.flag.confidence > BY_ITS_CODE {
-        flag.flag.confidence = BY_ITS_CODE;
-        flag.note("no copy left the loop by it, and nobody is known to owe it");
+        let why = "no copy left the loop by it, and nobody is known to owe it";
+        flag.doubt(Standing::Unsure, BY_ITS_CODE, why);
     }
 }
 
 /// A word that a copy of another thread wrote, with a value that moves the waiting thread on. Of
 /// two such words it is not known which one hangs.
 fn trust_proved(flags: &mut [Asked]) {
-    let Some(((flag, Standing::Proved), others)) = flags.split_first_mut() else {
+    let Some(((flag, Owing::Proved), others)) = flags.split_first_mut() else {
         return;
     };
-    let is_only = others.iter().all(|(_, stands)| *stands != Standing::Proved);
+    let is_only = others.iter().all(|(_, owes)| *owes != Owing::Proved);
     if is_only && flag.is_word() {
         flag.flag.confidence = flag.flag.confidence.max(PROVED);
     }
@@ -263,8 +289,8 @@ mod tests {
     fn where_no_copy_shows_an_end_two_words_of_one_condition_are_not_sure() {
         let of = |groups: &[&[u32]], score| {
             let flags = vec![
-                (word("a", 0.65, None), Standing::Unknown),
-                (word("b", score, None), Standing::Unknown),
+                (word("a", 0.65, None), Owing::Unknown),
+                (word("b", score, None), Owing::Unknown),
             ];
             weighed(flags, groups).0
         };
@@ -276,7 +302,7 @@ mod tests {
     #[test]
     fn a_count_comes_before_the_bound_that_it_is_compared_with() {
         let first_of = |names: [&str; 2]| {
-            let flags = names.map(|name| (word(name, 0.65, LEAVES), Standing::Nobody));
+            let flags = names.map(|name| (word(name, 0.65, LEAVES), Owing::Nobody));
             let mut flags = flags.to_vec();
             let counted = |flag: &Candidate| name(flag) == "count";
             assert_eq!(weigh(&mut flags, &[], &about(&counted)), Some(1));
@@ -290,10 +316,10 @@ mod tests {
 
     #[test]
     fn a_word_that_nobody_is_known_to_owe_is_not_sure_beside_an_empty_poll() {
-        let of = |standing, debtors: usize, result| {
+        let of = |owing, debtors: usize, result| {
             let mut stop = word("stop", 0.65, LEAVES);
             stop.owed_by(vec![debtor(7, Known::ByCode); debtors]);
-            let flags = vec![(stop, standing), (poll(result), Standing::Unknown)];
+            let flags = vec![(stop, owing), (poll(result), Owing::Unknown)];
             let (score, _, as_good) = weighed(flags, &[]);
             assert_eq!(
                 as_good.is_some(),
@@ -302,18 +328,18 @@ mod tests {
             );
             score
         };
-        assert_eq!(of(Standing::Nobody, 0, 0), ONE_OF_TWO);
-        assert_eq!(of(Standing::ByCode, 3, 0), ONE_OF_TWO);
-        assert_eq!(of(Standing::ByCode, 1, 0), 0.65, "one owes it");
-        assert_eq!(of(Standing::Proved, 2, 0), PROVED, "one was proved to");
-        assert_eq!(of(Standing::Nobody, 0, 1), 0.65, "the poll finds something");
+        assert_eq!(of(Owing::Nobody, 0, 0), ONE_OF_TWO);
+        assert_eq!(of(Owing::ByCode, 3, 0), ONE_OF_TWO);
+        assert_eq!(of(Owing::ByCode, 1, 0), 0.65, "one owes it");
+        assert_eq!(of(Owing::Proved, 2, 0), PROVED, "one was proved to");
+        assert_eq!(of(Owing::Nobody, 0, 1), 0.65, "the poll finds something");
     }
 
     #[test]
     fn a_poll_comes_before_what_is_tested_only_within_the_call_that_polls() {
-        let first = |standing, is_in_poll| {
+        let first = |owing, is_in_poll| {
             let setting = word("setting", 0.65, None);
-            let mut flags = vec![(setting, standing), (poll(0), Standing::Unknown)];
+            let mut flags = vec![(setting, owing), (poll(0), Owing::Unknown)];
             let about = About {
                 is_in_poll: &|flag| is_in_poll && name(flag) == "setting",
                 ..about(&|_| false)
@@ -321,9 +347,9 @@ mod tests {
             weigh(&mut flags, &[], &about);
             name(&flags[0].0).to_owned()
         };
-        assert_eq!(first(Standing::Nobody, true), "poll");
-        assert_eq!(first(Standing::Nobody, false), "setting");
-        assert_eq!(first(Standing::ByCode, true), "setting", "somebody owes it");
+        assert_eq!(first(Owing::Nobody, true), "poll");
+        assert_eq!(first(Owing::Nobody, false), "setting");
+        assert_eq!(first(Owing::ByCode, true), "setting", "somebody owes it");
     }
 
     #[test]
@@ -343,88 +369,85 @@ mod tests {
             "nobody is known to owe either",
             "no copy shows which of them is owed",
         );
-        assert_eq!(two(Standing::Unknown, Standing::Nobody), doubted(nobody));
-        assert_eq!(two(Standing::Nobody, Standing::ByCode), doubted(no_copy));
-        assert_eq!(two(Standing::ByCode, Standing::ByCode), doubted(no_copy));
+        assert_eq!(two(Owing::Unknown, Owing::Nobody), doubted(nobody));
+        assert_eq!(two(Owing::Nobody, Owing::ByCode), doubted(no_copy));
+        assert_eq!(two(Owing::ByCode, Owing::ByCode), doubted(no_copy));
         let sure = |score| (score, String::new(), None);
-        assert_eq!(two(Standing::ByCode, Standing::Unknown), sure(0.65));
-        assert_eq!(two(Standing::Proved, Standing::ByCode), sure(PROVED));
-        assert_eq!(two(Standing::Proved, Standing::Proved), sure(0.65));
+        assert_eq!(two(Owing::ByCode, Owing::Unknown), sure(0.65));
+        assert_eq!(two(Owing::Proved, Owing::ByCode), sure(PROVED));
+        assert_eq!(two(Owing::Proved, Owing::Proved), sure(0.65));
     }
 
     #[test]
     fn a_word_that_is_owed_and_moves_the_thread_on_is_as_good_as_one_that_ends_its_loop() {
-        let beside = |outcome, stands, score| {
+        let beside = |outcome, owes, score| {
             let flags = vec![
-                (word("stop", 0.65, LEAVES), Standing::ByCode),
-                (word("count", score, outcome), stands),
+                (word("stop", 0.65, LEAVES), Owing::ByCode),
+                (word("count", score, outcome), owes),
             ];
             weighed(flags, &[]).2
         };
         let (serves, stays) = (SERVES, STAYS);
-        assert_eq!(beside(serves, Standing::ByCode, ENOUGH), Some(1));
-        assert_eq!(beside(serves, Standing::ByCode, ENOUGH - 0.1), None);
-        assert_eq!(beside(serves, Standing::Nobody, ENOUGH), None);
-        assert_eq!(beside(stays, Standing::ByCode, ENOUGH), None);
+        assert_eq!(beside(serves, Owing::ByCode, ENOUGH), Some(1));
+        assert_eq!(beside(serves, Owing::ByCode, ENOUGH - 0.1), None);
+        assert_eq!(beside(serves, Owing::Nobody, ENOUGH), None);
+        assert_eq!(beside(stays, Owing::ByCode, ENOUGH), None);
     }
 
     #[test]
     fn a_text_that_could_not_be_tried_is_as_good_as_a_word_that_nobody_owes() {
-        let beside = |stands, bytes, score| {
+        let beside = |owes, bytes, score| {
             let mut text = word("text", score, None);
             text.flag.size = bytes;
-            let flags = vec![
-                (word("stop", 0.65, LEAVES), stands),
-                (text, Standing::Unknown),
-            ];
+            let flags = vec![(word("stop", 0.65, LEAVES), owes), (text, Owing::Unknown)];
             weighed(flags, &[]).2
         };
-        assert_eq!(beside(Standing::Nobody, 32, ENOUGH), Some(1));
-        assert_eq!(beside(Standing::Nobody, 8, ENOUGH), None);
-        assert_eq!(beside(Standing::Nobody, 32, ENOUGH - 0.1), None);
-        assert_eq!(beside(Standing::ByCode, 32, ENOUGH), None);
+        assert_eq!(beside(Owing::Nobody, 32, ENOUGH), Some(1));
+        assert_eq!(beside(Owing::Nobody, 8, ENOUGH), None);
+        assert_eq!(beside(Owing::Nobody, 32, ENOUGH - 0.1), None);
+        assert_eq!(beside(Owing::ByCode, 32, ENOUGH), None);
     }
 
     #[test]
     fn a_word_that_somebody_owes_is_as_good_as_one_beside_it_that_nobody_owes() {
-        let beside = |first, stands, score, groups: &[&[u32]]| {
+        let beside = |first, owes, score, groups: &[&[u32]]| {
             let flags = vec![
                 (word("own index", 0.57, LEAVES), first),
-                (word("other index", score, None), stands),
+                (word("other index", score, None), owes),
             ];
             weighed(flags, groups).2
         };
         let one = || -> &[&[u32]] { &[&[1, 2]] };
-        let (nobody, by_code) = (Standing::Nobody, Standing::ByCode);
+        let (nobody, by_code) = (Owing::Nobody, Owing::ByCode);
         assert_eq!(beside(nobody, by_code, ENOUGH, one()), Some(1));
         assert_eq!(beside(nobody, by_code, ENOUGH - 0.1, one()), None);
         assert_eq!(beside(nobody, by_code, ENOUGH, &[]), None);
         assert_eq!(beside(nobody, nobody, ENOUGH, one()), None);
-        assert_eq!(beside(Standing::Unknown, by_code, ENOUGH, one()), None);
+        assert_eq!(beside(Owing::Unknown, by_code, ENOUGH, one()), None);
     }
 
     #[test]
     fn the_thread_s_own_index_is_not_as_good_as_the_other_one() {
         let flags = vec![
-            (word("index", 0.65, LEAVES), Standing::Nobody),
-            (word("thread's index", 0.65, LEAVES), Standing::ByCode),
+            (word("index", 0.65, LEAVES), Owing::Nobody),
+            (word("thread's index", 0.65, LEAVES), Owing::ByCode),
         ];
         assert_eq!(weighed(flags, &[&[1, 2]]).2, None);
     }
 
     #[test]
     fn a_word_that_did_not_end_the_loop_and_nobody_owes_is_not_sure() {
-        let alone = |outcome, standing| {
-            let flags = vec![(word("a", 0.65, outcome), standing)];
+        let alone = |outcome, owing| {
+            let flags = vec![(word("a", 0.65, outcome), owing)];
             weighed(flags, &[]).0
         };
-        assert_eq!(alone(SERVES, Standing::Nobody), BY_ITS_CODE);
-        assert_eq!(alone(UNKNOWN, Standing::Nobody), BY_ITS_CODE);
-        assert_eq!(alone(SERVES, Standing::ByCode), 0.65, "one owes it");
-        assert_eq!(alone(LEAVES, Standing::Nobody), 0.65);
-        let other = vec![(word("other index", 0.65, SERVES), Standing::Nobody)];
+        assert_eq!(alone(SERVES, Owing::Nobody), BY_ITS_CODE);
+        assert_eq!(alone(UNKNOWN, Owing::Nobody), BY_ITS_CODE);
+        assert_eq!(alone(SERVES, Owing::ByCode), 0.65, "one owes it");
+        assert_eq!(alone(LEAVES, Owing::Nobody), 0.65);
+        let other = vec![(word("other index", 0.65, SERVES), Owing::Nobody)];
         assert_eq!(weighed(other, &[]).0, 0.65, "it moved the thread's own on");
-        let flags = vec![(word("a", 0.65, None), Standing::Nobody)];
+        let flags = vec![(word("a", 0.65, None), Owing::Nobody)];
         assert_eq!(weighed(flags, &[]).0, 0.65, "it was not tried");
     }
 }
