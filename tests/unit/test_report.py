@@ -234,7 +234,7 @@ def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> N
     second = {**copy.deepcopy(report["flags"][0]), "rank": 2, "name": "debug_level (app+0x4020)"}
     report["flags"].append(second)
     text = shown(report, capsys)
-    assert "first of 2 candidates: --explain shows the others" in text
+    assert "first of 2 candidates: --explain shows the others" in " ".join(text.split())
     assert "debug_level" not in text
     assert "debug_level" in shown(report, capsys, explain=True)
 

@@ -128,8 +128,8 @@ impl Seen {
     }
 }
 
-/// Is no value there again after another, and do they lie far apart, now above and now below the one
-/// before?
+/// Is no value there again after another, and do they lie far apart, now above and now below the
+/// one before?
 fn are_new(values: &[u64]) -> bool {
     let mut values = values.to_vec();
     values.dedup();

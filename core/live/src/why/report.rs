@@ -4,7 +4,6 @@
 use flagfinder_code::{Code, Spot};
 use serde::{Deserialize, Serialize};
 
-use super::tested::Tested;
 use crate::deadline::Deadline;
 use crate::report::Source;
 
@@ -115,6 +114,16 @@ pub struct Root {
     /// The chain comes there by a link that is assumed.
     #[serde(default)]
     pub assumed: bool,
+}
+
+/// A test, and the thread that runs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested {
+    pub pid: u32,
+    /// Null: a task of a scheduler runs it.
+    pub tid: Option<u32>,
+    #[serde(flatten)]
+    pub spot: Spot,
 }
 
 /// The chain of a report.
