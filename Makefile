@@ -157,7 +157,7 @@ sdist: $(STAMPS)/wheel-tools
 	build/wheel-tools/bin/python setup.py --quiet sdist --dist-dir dist
 
 clean:
-	rm -rf build target $(VENV) flagfinder.egg-info
+	rm -rf build dist target $(VENV) flagfinder.egg-info
 
 $(STAMPS)/packages: .ci/packages.txt .ci/setup | $(STAMPS)/.made
 	@.ci/tell "looking for Debian packages" .ci/setup packages

@@ -97,10 +97,7 @@ class _OverTime:
         """Starts the watchdog, before the first test: where xdist spreads tests, this process runs
         none.
         """
-        # Not without the option.
-        import subprocess  # noqa: PLC0415
-
-        from flagfinder.shared.start import python  # noqa: PLC0415
+        import subprocess  # noqa: PLC0415  # not without the option
 
         memory = os.memfd_create("flagfinder-clock")
         os.ftruncate(memory, watchdog.SIZE)
@@ -111,7 +108,7 @@ class _OverTime:
             number = int(_SIGNAL)
         words = [str(self._pid), str(memory), str(self._story), str(number), str(self._after)]
         started = subprocess.run(
-            [sys.executable, "-I", "-S", watchdog.__file__, *words, *python("-m")],
+            [sys.executable, "-I", "-S", watchdog.__file__, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -125,7 +125,7 @@ def _ask(pid: int) -> bytes:
     """The JSON object of `why`, or that of its failure."""
     import subprocess  # noqa: PLC0415  # not needed until a test is over time
 
-    command = [*_python(), "flagfinder", "why", "--children", "--json", str(pid)]
+    command = _module("flagfinder", "why", "--children", "--json", str(pid))
     command += ["--timeout", str(_ASKING)]
     process = subprocess.Popen(
         command,
@@ -151,15 +151,20 @@ def _end(run: _Run, found: bytes) -> None:
 
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(run.pidfd, signal.SIGSTOP)  # it starts no more
-    command = [*_python(), "flagfinder.live.over_time", str(run.pid), run.clock.test()]
+    command = _module("flagfinder.live.over_time", str(run.pid), run.clock.test())
     subprocess.run(command, input=found, stdout=sys.stderr)
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(run.pidfd, signal.SIGKILL)
 
 
-def _python() -> list[str]:
-    """The command that runs a module of the package, as the run told."""
-    return sys.argv[6:]
+def _module(*words: str) -> list[str]:
+    """The command that runs a module of the package with these words."""
+    from pathlib import Path  # noqa: PLC0415
+
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from flagfinder.shared.start import python  # noqa: PLC0415
+
+    return python("-m", *words)
 
 
 def _main() -> None:

@@ -84,13 +84,14 @@ def _objects(pid: int, memory: _core.ProcessMemory, kind: int) -> Iterator[int |
     of the memory.
     """
     wanted = kind.to_bytes(_WORD, "little")
+    rare = wanted.rstrip(b"\0")  # zeroes are everywhere
     for start, end in _parts(pid, memory):
         part = memory.read(start, end - start)
-        at = part.find(wanted)
+        at = part.find(rare)
         while at >= 0:
-            if at % _WORD == 0:
+            if at % _WORD == 0 and part.startswith(wanted, at):
                 yield start + at - _TYPE
-            at = part.find(wanted, at + 1)
+            at = part.find(rare, at + 1)
         yield None
 
 
