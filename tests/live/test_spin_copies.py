@@ -78,7 +78,9 @@ def test_rounds_that_look_through_much_are_followed_to_their_end(
     process: subprocess.Popen[bytes],
 ) -> None:
     thread = first_thread(process)
-    flag = thread["flags"][0]
+    # A round does much, and nobody is known to write the flag, nor what the table holds.
+    assert not thread["flags"] and thread["reason"].startswith("it may poll never ")
+    flag = thread["considered"][0]
     assert (thread["via"], flag["symbol"]) == ("replica", "never"), thread["via_reason"]
     assert flag["proof"]["outcome"] == "leaves", thread["explain"]
     for value, code, outcome in (("1", 0, "leaves"), ("0", 1, "returns")):

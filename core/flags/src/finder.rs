@@ -149,6 +149,7 @@ pub fn report(
             machine,
             apart: own_position::apart(analysis),
             within_poll: within_poll::words(window, analysis, &ranked),
+            long_rounds: analysis.has_long_rounds(),
         },
         ..Report::nothing(verdict, "")
     }
@@ -210,7 +211,7 @@ impl Builder<'_> {
             true => Standing::SeenInGoodRun,
             false if flag.confidence < enough(live) => Standing::Unsure,
             // An interpreter tests much of its own.
-            false if live && self.analysis.interprets => Standing::Unsure,
+            false if word.is_some() && live && self.analysis.interprets => Standing::Unsure,
             false => Standing::ByCode,
         }
     }

@@ -364,6 +364,8 @@ pub struct Facts {
     pub apart: Vec<u64>,
     /// Addresses of words that a loop which polls in vain tests only within the call that polls.
     pub within_poll: Vec<u64>,
+    /// A round is longer than it takes to ask for a word or two, and no pause interrupts it.
+    pub long_rounds: bool,
 }
 
 /// What is printed as JSON.

@@ -38,6 +38,8 @@ pub(crate) struct About<'a> {
     pub is_in_poll: &'a dyn Fn(&Candidate) -> bool,
     /// The word lets the waiting thread move a word of its own.
     pub moves_own: &'a dyn Fn(&Candidate) -> bool,
+    /// A round does more than to ask for a word or two.
+    pub has_long_rounds: bool,
 }
 
 /// Gives the first word its score. Returns the place of a word or a poll that would end the wait as
@@ -135,13 +137,15 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
         flags[other].0.note(why);
         flags.swap(0, other);
     }
-    // Where nobody is known to write either, the loop may have no end.
-    let (standing, debt) = match flags[0].1.max(flags[other].1) >= Owing::ByCode {
-        true => (
-            Standing::OneOfSeveral,
-            "no copy shows which of them is owed",
-        ),
-        false => (Standing::Unsure, "nobody is known to owe either"),
+    let is_owed = flags[0].1.max(flags[other].1) >= Owing::ByCode;
+    let debt = match is_owed {
+        true => "no copy shows which of them is owed",
+        false => "nobody is known to owe either",
+    };
+    // Where nobody is known to write either, a loop that does more than to ask may have no end.
+    let standing = match is_owed || !about.has_long_rounds {
+        true => Standing::OneOfSeveral,
+        false => Standing::Unsure,
     };
     let name = |at: usize| flags[at].0.flag.name.clone();
     for (at, name) in [(0, name(other)), (other, name(0))] {
@@ -258,6 +262,7 @@ mod tests {
             is_own: &|flag| name(flag) == "thread's index",
             is_in_poll: &|_| false,
             moves_own: &|flag| name(flag) == "other index",
+            has_long_rounds: false,
         }
     }
 
