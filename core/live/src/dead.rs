@@ -243,7 +243,7 @@ impl Seen {
     /// What copies are given that are to go further.
     fn further(&self) -> impl Iterator<Item = Vec<Guess>> + '_ {
         let may_go = self.guesses.len() < MOST_GUESSES;
-        let with = |guess: &Guess| [&self.guesses[..], &[guess.clone()]].concat();
+        let with = |guess: &Guess| [&self.guesses[..], std::slice::from_ref(guess)].concat();
         self.open.iter().filter(move |_| may_go).map(with)
     }
 }
