@@ -51,7 +51,7 @@ const MOST_THREADS: usize = 1000;
 const MOST_GUESSES: usize = 6;
 const MOST_GUESSING: usize = 40;
 /// Time for one of these, at most; all together have the time of one that is given none.
-const GUESSING: Duration = Duration::from_millis(800);
+const GUESSING: Duration = Duration::from_secs(2);
 /// A call of the loop is made so often, at least.
 const LEAST_GUESSED: u32 = 3;
 
