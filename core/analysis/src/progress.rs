@@ -56,8 +56,11 @@ fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bo
         .filter(|call| syscalls::role(call.number, &call.args) == Role::Sleep);
     // A loop that lets time pass mostly writes a log, if it is not known where to.
     let pauses = sleeps.count() as u64 * 2 >= rounds;
+    // So does one in which a call is refused each time.
+    let refused = own.clone().filter(|call| is_refused(call)).count() as u64;
+    let logs = pauses || refused * 4 >= rounds * 3;
     let may_log =
-        |call: &Syscall| pauses && syscalls::gives(call.number) && !syscalls::gives_at(call.number);
+        |call: &Syscall| logs && syscalls::gives(call.number) && !syscalls::gives_at(call.number);
     let calls = own.filter(|call| call.moves_data() && !may_log(call));
     let calls: Vec<_> = calls.collect();
     // A loop that wakes itself reads what it has just written: an eventfd's 8 bytes.
@@ -73,6 +76,20 @@ fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bo
         .iter()
         .filter(|call| !wakes_itself(call.args[0]) && !same_again.contains(&call.step));
     others.count() as u64 * 4 >= rounds * 3
+}
+
+/// Does the call fail for want of something that the thread itself does not get? Not if it only
+/// says that nothing is there yet.
+fn is_refused(call: &Syscall) -> bool {
+    const WANTS: [i32; 5] = [
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+        libc::ECONNREFUSED,
+    ];
+    let error = call.result.map_or(0, |result| -result);
+    WANTS.iter().any(|want| i64::from(*want) == error)
 }
 
 /// Was data taken at least every second time that a poll found some? (An iteration may be less than
@@ -236,6 +253,7 @@ mod tests {
 
     #[test]
     fn data_is_taken_when_there_is_some() {
+        let write = (libc::SYS_write, [2, 0x6000, 14, 0, 0, 0], 14);
         let two_of_six = |round: u64, call: Call| (round < 2).then_some(call);
         let ready = |round| [poll(1)].into_iter().chain(two_of_six(round, read(90)));
         let asked = |round| {
@@ -244,6 +262,10 @@ mod tests {
                 .chain(two_of_six(round, read(90)))
         };
         assert!(progress(0, |_| vec![poll(1), read(90)]).consumes);
+        let accept = |error: i32| (libc::SYS_accept, [3; 6], -i64::from(error));
+        let logs = |error| progress(0, |_| vec![poll(1), accept(error), write]).consumes;
+        assert!(!logs(libc::EMFILE), "it writes that it has no descriptor");
+        assert!(logs(libc::EAGAIN), "it may write what it made");
         assert!(!progress(0, |_| vec![poll(1)]).consumes);
         assert!(!progress(0, |_| vec![poll(0), read(-11)]).consumes);
         assert!(!progress(0, |round| ready(round).collect()).consumes);

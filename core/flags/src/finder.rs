@@ -495,7 +495,7 @@ impl Builder<'_> {
             _ if self.analysis.exits.iter().any(|exit| exit.induction) => (
                 Verdict::NoFlag,
                 "what decides the loop's exits is changed by the loop's own thread in every \
-                 iteration: it makes progress"
+                 iteration; whether that leads to its end is not known"
                     .into(),
             ),
             Some(flag) => {

@@ -347,6 +347,7 @@ pub fn outputs(number: u32, args: &[u64; 6], result: i64) -> Vec<(u64, u64)> {
         libc::SYS_mincore => vec![(args[2], args[1].div_ceil(4096).min(1 << 16))],
         libc::SYS_waitid if args[2] != 0 => vec![(args[2], 128)],
         libc::SYS_newfstatat => vec![(args[2], 144)],
+        libc::SYS_getrusage => vec![(args[1], 144)],
         libc::SYS_wait4 if args[1] != 0 => vec![(args[1], 4)],
         libc::SYS_rt_sigpending => vec![(args[0], args[1].min(128))],
         _ => Vec::new(),

@@ -3,10 +3,12 @@
 //!
 //! In: a core file. Out: a [`SpinReport`]. A copy of each thread is made from the core and goes on:
 //! the copies that go round show what they poll, the others are described from their registers and
-//! stacks. Blind spots: how much of the processor a thread used is not in a core, so each thread is
-//! looked at; whether a descriptor was ready is not in it either, and the copy is told that none
-//! is.
+//! stacks. Where a copy comes to a call whose answer is not known, others are given each answer
+//! that the call may have had. The thread went round its loop: so the answer that it got is one
+//! with which a copy comes round, and holds what the core holds. Blind spots: what came to a
+//! descriptor is not in a core; of answers with which copies do the same, none is told.
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -14,10 +16,10 @@ use flagfinder_code::{Maps, Names};
 use flagfinder_failure::Failure;
 use flagfinder_flags::{find_in_live_window, has_flag, FlagKind, Report, ThreadName, Verdict};
 use flagfinder_linux::futex;
-use flagfinder_linux::syscalls::{role, Role};
-use flagfinder_machine::{Syscall, Window};
+use flagfinder_linux::syscalls::{self, role, Role};
+use flagfinder_machine::Window;
 use flagfinder_replica::{
-    go_round, keep, CoreFile, CoreThread, Halt, Pages, Replica, Supposed, Supposition, ThreadState,
+    go_round, keep, CoreFile, CoreThread, Guess, Guessed, Halt, Pages, Replica, ThreadState,
 };
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::{call, Owners};
@@ -28,7 +30,7 @@ use crate::deadline::Deadline;
 use crate::driver::{Driver, Target};
 use crate::look::{is_long_enough, Finding, MOST};
 use crate::memory::NamedMemory;
-use crate::original::take_turns;
+use crate::original::{take_turns, takes_input};
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::pick::{self, Way};
@@ -45,6 +47,13 @@ use crate::why::HOTSPOT;
 const BETWEEN: Duration = Duration::from_millis(200);
 /// Most threads of a core that are looked at, unless they were asked for.
 const MOST_THREADS: usize = 1000;
+/// Most calls of a thread whose answers are guessed, and most copies that are given guesses.
+const MOST_GUESSES: usize = 6;
+const MOST_GUESSING: usize = 40;
+/// Time for one of these, at most; all together have the time of one that is given none.
+const GUESSING: Duration = Duration::from_secs(2);
+/// A call of the loop is made so often, at least.
+const LEAST_GUESSED: u32 = 3;
 
 /// What is looked at in a core file.
 #[derive(Clone, Debug)]
@@ -83,8 +92,13 @@ pub(crate) fn look_at_threads(
     for tid in &options.threads {
         core.thread(*tid)?;
     }
+    let most_used = core.threads().iter().map(|thread| thread.used).max();
     let with_way = |thread: &CoreThread| {
-        let activity = activity(thread);
+        let mut activity = activity(thread);
+        activity.cpu = match most_used {
+            Some(most @ 1..) => thread.used as f64 / most as f64,
+            _ => activity.wants,
+        };
         let way = match pick::way(&activity, core) {
             // How soon it would wake is not in a core.
             Way::Waits if wakes_at_a_time(&activity, core) => Way::Repeats,
@@ -114,7 +128,7 @@ pub(crate) fn look_at_threads(
     driver.describe();
     let _keeping = keep();
     let mut handed_on = Instant::now();
-    let mut supposed = FxHashMap::default();
+    let mut guesses = FxHashMap::default();
     for tid in driver.choice.tids().to_vec() {
         if driver.leaves_out(tid) {
             continue;
@@ -130,7 +144,7 @@ pub(crate) fn look_at_threads(
             Ok(seen) if seen.is_stuck() => driver.add_waiting(tid),
             Ok(seen) => {
                 driver.add(tid, &seen.finding);
-                supposed.extend(seen.how.map(|how| (tid, how)));
+                guesses.insert(tid, seen.guesses);
             }
             Err(error) => {
                 let why = format!("no copy of it could be made: {error}");
@@ -146,7 +160,7 @@ pub(crate) fn look_at_threads(
     let target = CoreTarget {
         core,
         names: &names,
-        supposed: &supposed,
+        guesses: &guesses,
     };
     driver.settle(&target, &all, &options.of_program, owed::TIME);
     let mut report = driver.report;
@@ -203,10 +217,17 @@ struct Dead<'a> {
 /// What a copy showed.
 struct Seen {
     finding: Finding,
+    window: Window,
     /// Why it went no further.
     halt: Option<Halt>,
-    /// What was supposed of calls of which nothing is known.
-    how: Option<Supposition>,
+    /// What it was told of calls of which nothing is known.
+    guesses: Vec<Guess>,
+    /// What the call may have answered at which it halted.
+    open: Vec<Guess>,
+    /// It comes round, again and again, with each of its guesses.
+    is_round: bool,
+    /// How many words of its memory are others than in the core.
+    changed: usize,
 }
 
 impl Seen {
@@ -218,66 +239,129 @@ impl Seen {
     fn has_flag(&self) -> bool {
         self.finding.report.as_ref().is_some_and(has_flag)
     }
+
+    /// What copies are given that are to go further.
+    fn further(&self) -> impl Iterator<Item = Vec<Guess>> + '_ {
+        let may_go = self.guesses.len() < MOST_GUESSES;
+        let with = |guess: &Guess| [&self.guesses[..], std::slice::from_ref(guess)].concat();
+        self.open.iter().filter(move |_| may_go).map(with)
+    }
 }
 
 impl Dead<'_> {
     /// As it goes on by what is known; where that does not suffice, as it goes on by what is
-    /// supposed, if that shows what it polls.
+    /// guessed.
     fn look(&self) -> io::Result<Seen> {
-        const SUPPOSED: [Supposition; 2] = [Supposition::End, Supposition::Failure];
-        let first = self.copy(None, false)?;
+        let first = self.copy(&[], false)?;
         if first.has_flag() || first.is_stuck() {
             return Ok(first);
         }
-        let others: &[(Option<Supposition>, bool)] = match &first.halt {
-            Some(Halt::Call { .. }) => &SUPPOSED.map(|how| (Some(how), false)),
+        match &first.halt {
             // Others give back what it waits for.
-            Some(Halt::Blocks { number, .. }) if futex::is_futex(*number) => &[(None, true)],
-            _ => &[],
-        };
-        for (how, gives_back) in others {
-            let next = self.copy(*how, *gives_back)?;
-            if next.has_flag() {
-                return Ok(next);
+            Some(Halt::Blocks { number, .. }) if futex::is_futex(*number) => {
+                let next = self.copy(&[], true)?;
+                Ok(if next.has_flag() { next } else { first })
             }
+            _ => Ok(self.guess(&first)?.unwrap_or(first)),
         }
-        Ok(first)
     }
 
-    fn copy(&self, how: Option<Supposition>, gives_back: bool) -> io::Result<Seen> {
+    /// The copy that comes round and holds most of what its thread held.
+    fn guess(&self, first: &Seen) -> io::Result<Option<Seen>> {
+        let begin = Instant::now();
+        let mut next: VecDeque<Vec<Guess>> = first.further().collect();
+        let mut best: Option<Seen> = None;
+        // Other answers with which as much is as it was.
+        let mut as_good: Vec<Vec<Guess>> = Vec::new();
+        let mut copies = 0;
+        while let Some(guesses) = next.pop_front() {
+            copies += 1;
+            if copies > MOST_GUESSING || begin.elapsed() > self.time {
+                break;
+            }
+            let seen = self.copy(&guesses, false)?;
+            next.extend(seen.further());
+            let rank = |seen: &Seen| (seen.changed, !seen.has_flag());
+            match &best {
+                _ if !seen.is_round => {}
+                Some(best) if rank(best) < rank(&seen) => {}
+                Some(best) if rank(best) == rank(&seen) => as_good.push(seen.guesses),
+                _ => {
+                    as_good.clear();
+                    best = Some(seen);
+                }
+            }
+        }
+        if let Some(best) = &mut best {
+            self.tell_guesses(best, &as_good);
+        }
+        Ok(best)
+    }
+
+    /// What is guessed is not sure. An answer that might as well be another one is not told.
+    fn tell_guesses(&self, seen: &mut Seen, as_good: &[Vec<Guess>]) {
+        let others = |guess: &Guess| {
+            let of_call = |other: &&Guess| other.is_of_same_call(guess) && *other != guess;
+            as_good.iter().flatten().filter(of_call).count()
+        };
+        let mut window = seen.window.clone();
+        for call in &mut window.syscalls {
+            let mut of_call = seen
+                .guesses
+                .iter()
+                .filter(|g| g.is_of(call.number, &call.args));
+            if of_call.any(|guess| others(guess) > 0) {
+                call.result = None;
+            }
+        }
+        let unsure = Some(self.report(&window)).filter(has_flag);
+        let Some(report) = unsure.as_ref().or(seen.finding.report.as_ref()) else {
+            return;
+        };
+        let mut report = report.clone();
+        let told = |guess: &Guess| match others(guess) {
+            0 => told(guess),
+            _ => format!("{}, or something else", told(guess)),
+        };
+        let told: Vec<String> = seen.guesses.iter().map(told).collect();
+        let why = format!(
+            "assumed: that {}; with that, its copy comes round, and {} words of its memory are \
+             others than in the core",
+            told.join(", and that "),
+            seen.changed
+        );
+        doubt_assumed(&mut report, Some(&why));
+        seen.finding.report = Some(report);
+    }
+
+    fn copy(&self, guesses: &[Guess], gives_back: bool) -> io::Result<Seen> {
         let begin = Instant::now();
         let mut state: ThreadState = self.thread.state.clone();
-        state.recalled.suppose = how;
+        state.recalled.guesses = guesses.to_vec();
         let pages = Pages::new(self.core);
         let mut copy = Replica::start(&pages, &state)?;
         copy.pretend_output();
         if gives_back {
             copy.let_others_give_back();
         }
+        let time = match guesses {
+            [] => self.time,
+            _ => self.time.min(GUESSING),
+        };
         let is_enough = |window: &Window| {
-            is_long_enough(window, begin.elapsed(), self.time) || gives_back && waits_again(window)
+            is_long_enough(window, begin.elapsed(), time) || gives_back && waits_again(window)
         };
-        let go = |copy: &mut Replica| go_round(copy, MOST, self.time, is_enough);
+        let go = |copy: &mut Replica| go_round(copy, MOST, time, is_enough);
         let turn = |window: &Window| given(&self.report(window));
-        let (mut round, turns) = take_turns(&mut copy, gives_back, go, &turn)?;
-        // What was made up is no answer.
-        let is_made_up = |call: &Syscall| {
-            let of =
-                |made: &Supposed| made.number == call.number && made.arguments[0] == call.args[0];
-            copy.supposed().iter().any(of)
-        };
-        for call in round
-            .window
-            .syscalls
-            .iter_mut()
-            .filter(|call| is_made_up(call))
-        {
-            call.result = None;
-        }
+        let (round, turns) = take_turns(&mut copy, gives_back, go, &turn)?;
         let mut report = self.report(&round.window);
         let is_assumed = copy.has_assumed();
-        if is_assumed {
-            doubt_assumed(&mut report, how);
+        if is_assumed && guesses.is_empty() {
+            doubt_assumed(&mut report, None);
+        }
+        if takes_input(&round.window) && !has_flag(&report) {
+            report.reason =
+                "whether it gets on is not known: what it reads is not in the core".into();
         }
         let given_back = copy.given_back() + turns;
         if given_back > 0 {
@@ -285,6 +369,16 @@ impl Dead<'_> {
                 "what it waits for was given to its copy {given_back} times"
             ));
         }
+        let open = match &round.halt {
+            Some(halt) => copy.guesses(halt)?,
+            None => Vec::new(),
+        };
+        let is_made = |(guess, times): (&Guess, &u32)| !guess.decides || *times >= LEAST_GUESSED;
+        let made = guesses.iter().zip(copy.guessed()).all(is_made);
+        let is_round = round.halt.is_none()
+            && report.spin_loop.is_some()
+            && made
+            && copy.guessed().len() == guesses.len();
         let mut finding = Finding::blank(Via::Replica);
         finding.report = Some(report);
         finding.steps = u64::from(round.window.len());
@@ -292,8 +386,12 @@ impl Dead<'_> {
         finding.is_assumed = is_assumed;
         Ok(Seen {
             finding,
+            window: round.window,
             halt: round.halt,
-            how,
+            guesses: guesses.to_vec(),
+            open,
+            is_round,
+            changed: copy.changed_words()?,
         })
     }
 
@@ -311,9 +409,23 @@ impl Dead<'_> {
     }
 }
 
+/// `read on fd 3 returns error 11`
+fn told(guess: &Guess) -> String {
+    let name = syscalls::name(guess.number);
+    let on = guess
+        .descriptor
+        .map_or(String::new(), |fd| format!(" on fd {fd}"));
+    match guess.answer {
+        Guessed::Result(error @ ..0) => format!("{name}{on} returns error {}", -error),
+        Guessed::Result(result) => format!("{name}{on} returns {result}"),
+        Guessed::Ready(fd, events) => format!("{name} finds fd {fd} ready (events {events:#x})"),
+    }
+}
+
 /// What was assumed is not sure. A poll of which it was only assumed that it finds nothing is no
-/// flag: whether it would answer otherwise is unknown.
-fn doubt_assumed(report: &mut Report, how: Option<Supposition>) {
+/// flag: whether it would answer otherwise is unknown. `guessed`: what was assumed beside that
+/// polls find what they last found.
+fn doubt_assumed(report: &mut Report, guessed: Option<&str>) {
     /// Score of what was found so.
     const ASSUMED: f64 = 0.4;
     report.flags.retain(|flag| {
@@ -323,19 +435,17 @@ fn doubt_assumed(report: &mut Report, how: Option<Supposition>) {
     });
     if report.flags.is_empty() {
         report.verdict = Verdict::NoFlag;
+        if report.facts.gets_on {
+            report.reason = "whether it gets on is not known".into();
+        }
         report.reason += "; what was ready is not in the core, so whether it waits is unknown";
     }
-    let supposed = match how {
-        Some(Supposition::End) => ", and that what it reads has come to its end",
-        Some(_) => ", and that calls fail of which nothing is known",
-        None => "",
-    };
     let is_call = |kind: FlagKind| kind == FlagKind::Syscall;
     let doubtful = report.flags.iter_mut();
-    for flag in doubtful.filter(|flag| how.is_some() || is_call(flag.kind)) {
+    for flag in doubtful.filter(|flag| guessed.is_some() || is_call(flag.kind)) {
         flag.confidence = flag.confidence.min(ASSUMED);
-        let why = format!("assumed: that polls find what they last found{supposed}");
-        flag.evidence.insert(0, why);
+        let why = guessed.unwrap_or("assumed: that polls find what they last found");
+        flag.evidence.insert(0, why.into());
     }
 }
 
@@ -343,7 +453,7 @@ struct CoreTarget<'a> {
     core: &'a CoreFile,
     names: &'a Names,
     /// How the copies of a thread are answered calls of which nothing is known.
-    supposed: &'a FxHashMap<u32, Supposition>,
+    guesses: &'a FxHashMap<u32, Vec<Guess>>,
 }
 
 impl Target for CoreTarget<'_> {
@@ -358,7 +468,7 @@ impl Target for CoreTarget<'_> {
         let state = |tid: u32| {
             let thread = self.core.thread(tid).map_err(|error| error.found)?;
             let mut state = thread.state.clone();
-            state.recalled.suppose = self.supposed.get(&tid).copied();
+            state.recalled.guesses = self.guesses.get(&tid).cloned().unwrap_or_default();
             Ok(state)
         };
         begin(thread);

@@ -121,8 +121,11 @@ impl Driver<'_> {
         let others = others(threads, all);
         // If some thread has a flag, the others are not asked more closely.
         let has_none = !threads.iter().any(ThreadReport::has_flag);
-        let is_unsure =
-            |thread: &ThreadReport| machine::is_open(thread) || has_none && nearly::is_open(thread);
+        let idle = service::idle_beside_busy(threads);
+        let is_asked = |thread: &ThreadReport| has_none && !idle.contains(&thread.tid);
+        let is_unsure = |thread: &ThreadReport| {
+            machine::is_open(thread) || is_asked(thread) && nearly::is_open(thread)
+        };
         let is_open = |thread: &&mut ThreadReport| {
             thread.has_flag() || target.tries_unsure() && is_unsure(thread)
         };

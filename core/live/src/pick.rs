@@ -95,6 +95,7 @@ pub fn order(threads: &[(Activity, Way)], most: usize) -> Vec<u32> {
             .cmp(&rank(way_b))
             .then(b.wants.total_cmp(&a.wants))
             .then(b.sleeps.cmp(&a.sleeps))
+            .then(b.cpu.total_cmp(&a.cpu))
     });
     list.into_iter().take(most).map(|(a, _)| a.tid).collect()
 }

@@ -51,8 +51,7 @@ pub(crate) fn leave_idle(threads: &mut [ThreadReport]) {
             continue;
         };
         let is_owed = !first.owed().is_empty();
-        let is_idle = thread.wants < IDLE && thread.sleeps_per_second < OFTEN;
-        if !is_idle || is_owed || first.flag.confidence > UNSURE {
+        if !is_idle(thread) || is_owed || first.flag.confidence > UNSURE {
             continue;
         }
         let name = &first.flag.name;
@@ -62,6 +61,19 @@ pub(crate) fn leave_idle(threads: &mut [ThreadReport]) {
         );
         has_none(thread);
     }
+}
+
+/// Does it sleep nearly all the time?
+fn is_idle(thread: &ThreadReport) -> bool {
+    thread.wants < IDLE && thread.sleeps_per_second < OFTEN
+}
+
+/// The threads that sleep nearly all the time, beside one that burns a processor: they are not what
+/// the process hangs in. (A runtime's clock tests whether it is to stop.)
+pub(crate) fn idle_beside_busy(threads: &[ThreadReport]) -> Vec<u32> {
+    let burns = threads.iter().any(|thread| thread.wants >= HOT);
+    let idle = threads.iter().filter(|thread| burns && is_idle(thread));
+    idle.map(|thread| thread.tid).collect()
 }
 
 fn has_none(thread: &mut ThreadReport) {
@@ -127,6 +139,21 @@ mod tests {
         assert!(has_flag(housekeeping(0.5, 0.4, nobody()), true));
         let owed = vec![debtor(2, Known::ByCode)];
         assert!(has_flag(housekeeping(0.5, 0.003, owed), true));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_idle_beside_one_that_burns_a_processor() {
+        let thread = |tid, wants| ThreadReport {
+            wants,
+            ..ThreadReport::blank(tid, Class::RepeatedYield)
+        };
+        let pair = || vec![thread(1, 0.0), thread(2, 0.05)];
+        assert!(idle_beside_busy(&pair()).is_empty());
+        let beside = pair()
+            .into_iter()
+            .chain([thread(3, 1.0)])
+            .collect::<Vec<_>>();
+        assert_eq!(idle_beside_busy(&beside), [1]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub const STATUS_SIGNAL: usize = 12;
 const STATUS_PENDING: usize = 16;
 pub const STATUS_ID: usize = 32;
 const STATUS_PARENT: usize = 36;
+/// Time in the program and in the kernel, each in seconds and microseconds.
+pub const STATUS_TIMES: std::ops::Range<usize> = 48..80;
 pub const STATUS_REGISTERS: usize = 112;
 pub const REGISTERS: usize = size_of::<libc::user_regs_struct>();
 const STATUS_HAS_FLOATING: usize = STATUS_REGISTERS + REGISTERS;

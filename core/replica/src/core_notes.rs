@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::core_layout::{
     read_names, text, Named, FILE_ENTRY, FILE_HEAD, OWN, OWN_THREADS, PROGRAM_GROUP, PROGRAM_ID,
     PROGRAM_NAME, PROGRAM_PARENT, PROGRAM_USER, REGISTERS, STATUS_ID, STATUS_REGISTERS,
-    STATUS_SIGNAL,
+    STATUS_SIGNAL, STATUS_TIMES,
 };
 use crate::last_call::Recalled;
 use crate::source::{Identity, Region, ThreadState};
@@ -54,11 +54,14 @@ pub struct CoreThread {
     pub call: Option<(u32, [u64; 6])>,
     /// The call that it had just come back from, with its result.
     pub returned: Option<(u32, [u64; 6], i64)>,
+    /// Time on a processor, in microseconds; 0 where the core's writer did not note it (`gcore`).
+    pub used: u64,
 }
 
 pub(crate) struct NotedThread {
     tid: u32,
     pub signal: i32,
+    used: u64,
     registers: libc::user_regs_struct,
     extended: Vec<u8>,
 }
@@ -93,6 +96,7 @@ impl NotedThread {
             returned: call
                 .filter(|_| !interrupted)
                 .map(|(number, arguments)| (number, arguments, r.rax as i64)),
+            used: self.used,
         }
     }
 }
@@ -168,7 +172,14 @@ fn thread(desc: &[u8]) -> Option<NotedThread> {
             .cast::<libc::user_regs_struct>()
             .read_unaligned()
     };
+    let times = desc.get(STATUS_TIMES)?.chunks_exact(16);
+    let used = times.fold(0, |all: u64, time| {
+        let [seconds, rest] = [0, 8].map(|at| word(time, at).unwrap_or(0));
+        all.saturating_add(seconds.saturating_mul(1_000_000))
+            .saturating_add(rest)
+    });
     Some(NotedThread {
+        used,
         tid: half(desc, STATUS_ID)?,
         signal: (half(desc, STATUS_SIGNAL)? & 0xffff) as i32,
         registers,
@@ -290,6 +301,15 @@ mod tests {
         // A count that the note does not hold.
         note[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(mapped_files(&note).is_empty());
+    }
+
+    #[test]
+    fn the_time_that_a_thread_used_is_noted() {
+        let mut note = vec![0; STATUS_REGISTERS + REGISTERS];
+        for (at, number) in STATUS_TIMES.step_by(8).zip([3u64, 5, 0, 70]) {
+            note[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        assert_eq!(thread(&note).map(|thread| thread.used), Some(3_000_075));
     }
 
     #[test]

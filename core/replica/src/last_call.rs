@@ -10,14 +10,14 @@ use flagfinder_code::AddressSpace;
 use flagfinder_linux::syscalls;
 use rustc_hash::FxHashMap;
 
-use crate::supposition::Supposition;
+use crate::guess::Guess;
 
 /// What is known of the calls of a thread that is no more.
 #[derive(Clone, Debug, Default)]
 pub struct Recalled {
     pub(crate) last: Option<Arc<LastCall>>,
     /// How calls are answered of which nothing is known.
-    pub suppose: Option<Supposition>,
+    pub guesses: Vec<Guess>,
 }
 
 /// A call that a thread was in.

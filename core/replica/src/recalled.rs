@@ -29,7 +29,10 @@ impl Replica<'_> {
             let is_its = halves(&before)[0] == fd;
             is_its.then(|| i16::from_le_bytes([before[6], before[7]]))
         };
-        let found = known.or_else(before).unwrap_or(0);
+        let mut found = known.or_else(before).unwrap_or(0);
+        if self.moved.get(&fd).is_some_and(|bytes| *bytes > 0) {
+            found &= !libc::POLLIN;
+        }
         let found = found & (events | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL);
         self.assumed |= known.is_none();
         found
@@ -124,10 +127,10 @@ mod tests {
     use super::*;
     use crate::answer::Halt;
     use crate::descriptors::Descriptors;
+    use crate::guess::Guessed;
     use crate::last_call::Recalled;
     use crate::pages::Pages;
     use crate::source::{Identity, Region, Source, ThreadState, PAGE};
-    use crate::supposition::Supposition;
     use crate::window::go_round;
 
     const CODE: u64 = 0x40_0000;
@@ -199,21 +202,8 @@ mod tests {
         a: [u64; 6],
         recalled: Recalled,
     ) -> (Vec<i64>, Option<Halt>, bool) {
-        // SAFETY: plain data.
-        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-        (registers.rip, registers.r12) = (CODE, number as u64);
-        (registers.cs, registers.ss, registers.eflags) = (0x33, 0x2b, 0x202);
-        [registers.rdi, registers.rsi, registers.rdx] = [a[0], a[1], a[2]];
-        [registers.r10, registers.r8, registers.r9] = [a[3], a[4], a[5]];
-        let state = ThreadState {
-            registers,
-            extended: Vec::new(),
-            stack: Vec::new(),
-            identity: Identity::default(),
-            recalled,
-        };
         let pages = Pages::new(dead);
-        let mut copy = Replica::start(&pages, &state).expect("a copy");
+        let mut copy = Replica::start(&pages, &state(number, a, recalled)).expect("a copy");
         let round = go_round(&mut copy, 12, Duration::from_secs(60), |_| false);
         let round = round.expect("it goes on");
         let calls = round.window.syscalls.iter();
@@ -221,10 +211,27 @@ mod tests {
         (results, round.halt, copy.has_assumed())
     }
 
+    /// Before the first instruction of the loop around the call.
+    fn state(number: libc::c_long, a: [u64; 6], recalled: Recalled) -> ThreadState {
+        // SAFETY: plain data.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        (registers.rip, registers.r12) = (CODE, number as u64);
+        (registers.cs, registers.ss, registers.eflags) = (0x33, 0x2b, 0x202);
+        [registers.rdi, registers.rsi, registers.rdx] = [a[0], a[1], a[2]];
+        [registers.r10, registers.r8, registers.r9] = [a[3], a[4], a[5]];
+        ThreadState {
+            registers,
+            extended: Vec::new(),
+            stack: Vec::new(),
+            identity: Identity::default(),
+            recalled,
+        }
+    }
+
     fn last(dead: &Dead, number: libc::c_long, a: [u64; 6], result: Option<i64>) -> Recalled {
         Recalled {
             last: Some(Arc::new(LastCall::of(dead, number as u32, a, result))),
-            suppose: None,
+            guesses: Vec::new(),
         }
     }
 
@@ -269,16 +276,106 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_answered_by_supposition_alone() {
-        let read = [FD, DATA + 64, 1, 0, 0, 0];
-        let supposed = Recalled {
-            last: None,
-            suppose: Some(Supposition::End),
-        };
-        let dead = dead(b"");
-        let (got, halt, assumed) = results(&dead, libc::SYS_read, read, supposed);
-        assert_eq!((&got[..2], halt, assumed), (&[0, 0][..], None, true));
+    fn what_is_unknown_is_answered_as_it_is_guessed() {
+        let (dead, read) = (dead(b""), [FD, DATA + 64, 1, 0, 0, 0]);
         let (_, halt, _) = results(&dead, libc::SYS_read, read, Recalled::default());
+        let halt = halt.expect("nobody knows what it reads");
+        let pages = Pages::new(&dead);
+        let state = state(libc::SYS_read, read, Recalled::default());
+        let mut copy = Replica::start(&pages, &state).expect("a copy");
+        let guesses = copy.guesses(&halt).expect("it lives");
+        let end = guesses
+            .into_iter()
+            .find(|guess| guess.answer == Guessed::Result(0));
+        let ends = Recalled {
+            last: None,
+            guesses: end.into_iter().collect(),
+        };
+        let (got, halt, assumed) = results(&dead, libc::SYS_read, read, ends.clone());
+        assert_eq!((&got[..2], halt, assumed), (&[0, 0][..], None, true));
+        let of_another = [FD + 1, DATA + 64, 1, 0, 0, 0];
+        let (_, halt, _) = results(&dead, libc::SYS_read, of_another, ends);
         assert!(matches!(halt, Some(Halt::Call { .. })));
+    }
+
+    #[test]
+    fn where_a_poll_found_something_it_is_not_said_that_nothing_is_there() {
+        let entry = [FD as u8, 0, 0, 0, 1, 0, libc::POLLIN as u8, 0];
+        let dead = dead(&entry);
+        let pages = Pages::new(&dead);
+        let answers = |bytes, found| {
+            let recalled = last(&dead, libc::SYS_poll, [DATA, 1, 0, 0, 0, 0], found);
+            let read = [FD, DATA + 64, bytes, 0, 0, 0];
+            let state = state(libc::SYS_read, read, recalled);
+            let mut copy = Replica::start(&pages, &state).expect("a copy");
+            let halt = Halt::Call {
+                number: libc::SYS_read as u32,
+                arguments: read,
+            };
+            let guesses = copy.guesses(&halt).expect("it lives").into_iter();
+            guesses.map(|guess| guess.answer).collect::<Vec<_>>()
+        };
+        let again = Guessed::Result(-i64::from(libc::EAGAIN));
+        assert!(answers(1, None).contains(&again));
+        assert!(!answers(1, Some(1)).contains(&again));
+        assert_eq!(
+            answers(8, Some(1)),
+            [Guessed::Result(8)],
+            "a timer has ticked"
+        );
+    }
+
+    #[test]
+    fn what_is_said_to_be_taken_is_not_ready_any_more() {
+        let entry = [FD as u8, 0, 0, 0, 1, 0, libc::POLLIN as u8, 0];
+        let dead = dead(&entry);
+        let pages = Pages::new(&dead);
+        let read = [FD, DATA + 64, 8, 0, 0, 0];
+        let mut copy = Replica::start(&pages, &state(libc::SYS_read, read, Recalled::default()))
+            .expect("a copy");
+        assert_eq!(
+            copy.ready(FD as i32, libc::POLLIN, Some(DATA)),
+            Some(libc::POLLIN)
+        );
+        let halt = Halt::Call {
+            number: libc::SYS_read as u32,
+            arguments: read,
+        };
+        copy.recalled.guesses = copy.guesses(&halt).expect("it lives");
+        let counts = copy.answer_or_guess(libc::SYS_read as u32, &read);
+        assert!(matches!(counts, Ok(Answer::Result(8))), "an eventfd");
+        assert_eq!(copy.ready(FD as i32, libc::POLLIN, Some(DATA)), Some(0));
+    }
+
+    #[test]
+    fn a_poll_is_told_that_one_descriptor_is_ready() {
+        let entry = |fd: u64| [fd as u8, 0, 0, 0, 1, 0, 0, 0];
+        let dead = dead(&[entry(FD), entry(FD + 1)].concat());
+        let poll = [DATA, 2, u64::from(u32::MAX), 0, 0, 0];
+        let pages = Pages::new(&dead);
+        let state = state(libc::SYS_poll, poll, Recalled::default());
+        let mut copy = Replica::start(&pages, &state).expect("a copy");
+        let round = go_round(&mut copy, 12, Duration::from_secs(60), |_| false);
+        let halt = round.expect("it goes on").halt.expect("it would wait");
+        let guesses = copy.guesses(&halt).expect("it lives");
+        let hung_up = Guessed::Ready(FD as i32 + 1, libc::POLLHUP);
+        let guess = guesses.into_iter().find(|guess| guess.answer == hung_up);
+        let recalled = Recalled {
+            last: None,
+            guesses: vec![guess.expect("it may have hung up")],
+        };
+        let state = self::state(libc::SYS_poll, poll, recalled);
+        let mut copy = Replica::start(&pages, &state).expect("a copy");
+        let round = go_round(&mut copy, 12, Duration::from_secs(60), |_| false);
+        assert_eq!(round.expect("it goes on").halt, None);
+        let found = copy
+            .words::<2>(DATA)
+            .expect("it lives")
+            .expect("it is there");
+        assert_eq!(
+            found.map(|entry| (entry as u64 >> 48) as i16),
+            [0, libc::POLLHUP]
+        );
+        assert_eq!(copy.changed_words().expect("it lives"), 1);
     }
 }

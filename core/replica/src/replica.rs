@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Result;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ahead::Software;
 use crate::answer::{Answer, Halt};
@@ -20,6 +20,8 @@ use crate::touched::{is_too_much, Counted};
 
 /// `si_code` of a SIGSEGV where nothing is mapped.
 const NOTHING_MAPPED: i32 = 1;
+/// Bytes that are compared at once.
+const WORD: usize = 8;
 
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct Replica<'a> {
     /// It was given an answer that is not known to be the true one.
     pub(crate) assumed: bool,
     pub(crate) recalled: Recalled,
+    /// How often each of its guesses was taken.
+    pub(crate) guessed: Vec<u32>,
     /// How calls are answered by supposition.
     pub(crate) supposing: Option<Supposing>,
     /// How many waits ended because others gave back what they held; `None`: such a wait halts the
@@ -109,7 +113,8 @@ impl<'a> Replica<'a> {
             opened: FxHashMap::default(),
             pretends: false,
             assumed: false,
-            supposing: state.recalled.suppose.map(Supposing::rest),
+            supposing: None,
+            guessed: Vec::new(),
             recalled: state.recalled.clone(),
             given_back: None,
             behind_call: false,
@@ -159,7 +164,25 @@ impl<'a> Replica<'a> {
 
     /// Whether an answer was assumed or supposed: what was ready is not in a core file.
     pub fn has_assumed(&self) -> bool {
-        self.assumed || !self.supposed().is_empty()
+        self.assumed || !self.supposed().is_empty() || !self.guessed.is_empty()
+    }
+
+    /// How many words of its memory are others than when it began.
+    ///
+    /// # Errors
+    /// When its process is gone.
+    pub fn changed_words(&mut self) -> Result<usize> {
+        self.hand_over()?;
+        let pages: FxHashSet<u64> = self.mapped.keys().chain(self.own.keys()).copied().collect();
+        let mut changed = 0;
+        for page in pages {
+            let before = self.pages.page(page);
+            if let Some((now, _)) = self.page_now(page)? {
+                let words = now.chunks(WORD).zip(before.chunks(WORD));
+                changed += words.filter(|(now, before)| now != before).count();
+            }
+        }
+        Ok(changed)
     }
 
     /// The process that the copy runs in.

@@ -10,12 +10,14 @@
 use std::io::Result;
 
 use flagfinder_linux::descriptors::Watch;
-use flagfinder_linux::{futex, syscalls};
+use flagfinder_linux::futex;
 
 use crate::answer::{Answer, Halt};
 use crate::replica::Replica;
 use crate::supposition::{MadeCall, Supposed, Supposing, Supposition};
 
+/// Most answers that are supposed in one copy.
+const MOST_SUPPOSED: usize = 16;
 /// Most calls that are remembered.
 const MOST_MADE: usize = 1024;
 /// More than so many bytes are no message of a fixed size.
@@ -101,7 +103,7 @@ impl Replica<'_> {
             });
         }
         let Some(supposing) = &mut self.supposing else {
-            let answer = self.answer(number, a)?;
+            let answer = self.answer_or_guess(number, a)?;
             return match (self.given_back.is_some(), &answer) {
                 (true, Answer::Halt(Halt::Blocks { .. })) => {
                     Ok(self.give_back(number, a)?.unwrap_or(answer))
@@ -110,8 +112,7 @@ impl Replica<'_> {
             };
         };
         let goes_on =
-            supposing.how != Supposition::Nothing && supposing.answered.len() < supposing.most;
-        let waits = supposing.waits;
+            supposing.how != Supposition::Nothing && supposing.answered.len() < MOST_SUPPOSED;
         if std::mem::take(&mut supposing.first) && goes_on {
             if let Some(answer) = self.make_up(number, a)? {
                 return Ok(answer);
@@ -122,11 +123,10 @@ impl Replica<'_> {
                 .supposing
                 .as_mut()
                 .is_some_and(|s| s.ready.remove(&(a[0] as i32)));
-        let answer = self.answer(number, a)?;
+        let answer = self.answer_or_guess(number, a)?;
         const AGAIN: i64 = -(libc::EAGAIN as i64);
         let unknown = match answer {
-            Answer::Halt(Halt::Blocks { .. }) => !waits,
-            Answer::Halt(Halt::Call { .. }) => true,
+            Answer::Halt(Halt::Blocks { .. } | Halt::Call { .. }) => true,
             Answer::Result(AGAIN) => ready,
             _ => false,
         };
@@ -231,7 +231,6 @@ impl Replica<'_> {
                 Self::choose(how, i64::from(a[0] as i32), None, libc::ECHILD)
             }
             libc::SYS_futex => self.make_futex(how, a)?,
-            _ if self.supposing.as_ref().is_some_and(|s| s.waits) => make_rest(how, number, a),
             _ => None,
         };
         let Some((result, descriptor)) = made else {
@@ -453,29 +452,6 @@ fn is_held_mutex(fields: &[u8; 20]) -> bool {
     let (count, owner, users, kind) = (field(4), field(8), field(12), field(16));
     let is_id = |number: u32| (1..=MOST_THREADS).contains(&number);
     count <= 1 && is_id(owner) && is_id(users) && kind & !ELISION <= 3
-}
-
-/// What does not wait, and tells nothing new.
-fn make_rest(how: Supposition, number: u32, a: &[u64; 6]) -> Made {
-    let options = match i64::from(number) {
-        libc::SYS_wait4 => a[2],
-        libc::SYS_waitid => a[3],
-        _ => 0,
-    };
-    let result = match i64::from(number) {
-        _ if options as i32 & libc::WNOHANG != 0 => 0,
-        _ if how == Supposition::Failure && syscalls::path(number, a).is_some() => -libc::ENOENT,
-        libc::SYS_ioctl
-        | libc::SYS_fcntl
-        | libc::SYS_lseek
-        | libc::SYS_getrusage
-        | libc::SYS_getsockopt
-        | libc::SYS_sched_getaffinity
-        | libc::SYS_kill
-        | libc::SYS_tgkill => -libc::EINVAL,
-        _ => return None,
-    };
-    Some((result.into(), None))
 }
 
 fn is_read(number: u32) -> bool {

@@ -53,17 +53,11 @@ pub(crate) struct Supposing {
     pub first: bool,
     /// Bytes of text handed out so far.
     pub handed: usize,
-    /// Most answers that are supposed.
-    pub most: usize,
-    /// A call that waits goes on waiting.
-    pub waits: bool,
 }
 
 impl Supposing {
     /// What the thread waits in comes back.
     pub fn of_wait(how: Supposition, first: bool) -> Supposing {
-        /// Most answers that are supposed in one copy.
-        const MOST: usize = 16;
         Supposing {
             how,
             answered: Vec::new(),
@@ -71,17 +65,6 @@ impl Supposing {
             ready: FxHashSet::default(),
             first,
             handed: 0,
-            most: MOST,
-            waits: false,
-        }
-    }
-
-    /// Only calls are answered of which nothing is known.
-    pub fn rest(how: Supposition) -> Supposing {
-        Supposing {
-            most: usize::MAX,
-            waits: true,
-            ..Supposing::of_wait(how, false)
         }
     }
 }

@@ -149,6 +149,33 @@ fn does(number: u32, args: &[u64; 6]) -> Does {
     }
 }
 
+/// What an epoll descriptor found, where it is known by its number, as most programs do it. The
+/// kernel gives no more of it to a program.
+fn told_by_epoll<'m>(
+    call: &HotCall,
+    memory: &'m dyn AddressSpace,
+) -> impl Iterator<Item = i32> + 'm {
+    /// Bytes of `struct epoll_event`, and where it holds what the program knows it by.
+    const EVENT: u64 = 12;
+    const DATA: u64 = 4;
+    /// A higher number is a pointer, or something else.
+    const HIGHEST: u64 = 1 << 16;
+    let waits = [
+        libc::SYS_epoll_wait,
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+    ];
+    let found = call
+        .result
+        .filter(|_| waits.contains(&i64::from(call.number)));
+    let events = call.args[1];
+    (0..found.unwrap_or(0).clamp(0, MOST as i64) as u64).filter_map(move |number| {
+        let at = events.checked_add(number * EVENT + DATA)?;
+        let fd = memory.number(at, 4).filter(|fd| *fd < HIGHEST)?;
+        Some(fd as i32)
+    })
+}
+
 fn ones(pid: Option<u32>, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One> {
     let HotCall {
         number,
@@ -171,7 +198,12 @@ fn ones(pid: Option<u32>, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One>
     match named(*number, args) {
         Some(Named::One(fd)) => {
             let Some(pid) = pid.filter(|pid| is_epoll(*pid, fd)) else {
-                return vec![plain(fd)];
+                let told = told_by_epoll(call, memory);
+                let all = told.map(|one| One {
+                    via: Some(fd),
+                    ..plain(one)
+                });
+                return all.chain([plain(fd)]).collect();
             };
             let path = format!("/proc/{pid}/fdinfo/{fd}");
             let watched = watches(&fs::read_to_string(path).unwrap_or_default());
@@ -218,5 +250,47 @@ fn ones(pid: Option<u32>, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One>
             found.iter().filter_map(one).collect()
         }
         None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events as `epoll_wait` wrote them.
+    struct Events(Vec<u8>);
+
+    const AT: u64 = 0x1000;
+
+    impl AddressSpace for Events {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let from = address.checked_sub(AT).map_or(usize::MAX, |at| at as usize);
+            let bytes = self.0.get(from..).unwrap_or_default();
+            let got = bytes.len().min(buffer.len());
+            buffer[..got].copy_from_slice(&bytes[..got]);
+            got
+        }
+    }
+
+    #[test]
+    fn of_a_process_that_is_gone_its_memory_tells_what_epoll_found() {
+        let event = |data: u64| [&1u32.to_le_bytes()[..], &data.to_le_bytes()[..]].concat();
+        let memory = Events([event(0xffff_0000_0000_0005), event(0x55d0_1234_5678)].concat());
+        let told = |result| {
+            let call = HotCall {
+                number: libc::SYS_epoll_wait as u32,
+                args: [3, AT, 8, 0, 0, 0],
+                result: Some(result),
+                found: Vec::new(),
+            };
+            let told = told(None, &call, &memory, &mut Owners::default());
+            told.iter().map(|one| (one.fd, one.via)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(2),
+            [(5, Some(3)), (3, None)],
+            "a pointer is no descriptor"
+        );
+        assert_eq!(told(0), [(3, None)]);
     }
 }

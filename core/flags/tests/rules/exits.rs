@@ -79,7 +79,7 @@ fn a_word_on_both_sides_of_a_comparison_is_a_mask() {
 #[test]
 fn a_word_that_the_loop_counts_towards_is_a_bound_and_no_flag() {
     let counter = "it is compared with something the loop itself changes";
-    let progress = "is changed by the loop's own thread in every iteration: it makes progress";
+    let progress = "is changed by the loop's own thread in every iteration; whether";
     let counts = |by: i32| {
         program(&format!(
             "again: add rcx, {by}; cmp rcx, qword ptr [{WORD}]; jb again"
