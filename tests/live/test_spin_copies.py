@@ -78,7 +78,7 @@ def test_rounds_that_look_through_much_are_followed_to_their_end(
     process: subprocess.Popen[bytes],
 ) -> None:
     ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
-    [thread] = json.loads(ran.stdout)["threads"]
+    thread = json.loads(ran.stdout)["threads"][0]
     # A round does much, and nobody is known to write the flag, nor what the table holds.
     assert not thread["flags"] and thread["reason"].startswith("it may poll never ")
     flag = thread["considered"][0]
