@@ -10,8 +10,10 @@ use flagfinder_waits::proc::{self, Call, Look};
 
 /// How long threads are watched.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(200);
-/// How often threads are looked at during the sample, to see the calls that they sleep in.
+/// How often threads are looked at during the sample, to see the calls that they sleep in; and how
+/// often at least, where there are so many that looks take longer.
 const LOOKS: u32 = 8;
+const FEWEST_LOOKS: u32 = 2;
 
 /// A thread's behaviour over the sample.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +49,9 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
     let mut calls: FxHashMap<u32, Call> = FxHashMap::default();
     let mut runnable: FxHashMap<u32, u32> = FxHashMap::default();
     let mut last = Vec::new();
-    for _ in 0..LOOKS {
+    let mut made = 0;
+    while made < FEWEST_LOOKS || (made < LOOKS && begin.elapsed() < 2 * time) {
+        made += 1;
         std::thread::sleep(time / LOOKS);
         last = looks(threads(pid)?);
         for (tid, look) in &last {
@@ -65,7 +69,7 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
         let queued = now.queued.saturating_sub(then.queued) as f64;
         // On a busy machine the thread may have been queued all the time, which the kernel counts
         // once that ends.
-        let always = runnable.get(&tid) == Some(&LOOKS) && then.state == 'R';
+        let always = runnable.get(&tid) == Some(&made) && then.state == 'R';
         Activity {
             tid,
             cpu: (ran / spent).min(1.0),
