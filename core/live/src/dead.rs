@@ -46,6 +46,9 @@ const BETWEEN: Duration = Duration::from_millis(200);
 /// Most threads of a core that are looked at, unless they were asked for.
 const MOST_THREADS: usize = 1000;
 
+/// Most files that the report names because they could not be read.
+const MOST_MISSING: usize = 100;
+
 /// What is looked at in a core file.
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
@@ -150,12 +153,21 @@ pub(crate) fn look_at_threads(
     };
     driver.settle(&target, &all, &options.of_program, owed::TIME);
     let mut report = driver.report;
-    for (path, why) in core.missing() {
+    let missing = core.missing();
+    for (path, why) in missing.iter().take(MOST_MISSING) {
         report.notes.push(format!(
             "{} {why}: its code is unknown, and so is what it does; --sysroot DIR names a folder \
              that has it",
             path.display()
         ));
+    }
+    if let Some(more @ 1..) = missing.len().checked_sub(MOST_MISSING) {
+        let note = format!("{more} more files of the process can't be read");
+        report.notes.push(note);
+    }
+    if let Some(most) = core.asked_only() {
+        let note = format!("the process maps more files than {most}: no more were asked for");
+        report.notes.push(note);
     }
     Ok(report)
 }
