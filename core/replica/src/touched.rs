@@ -72,7 +72,6 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::answer::Halt;
     use crate::made_up::halt;
 
