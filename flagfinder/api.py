@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the package offers to programs: ``import flagfinder`` shows these names as its own."""
 
+from flagfinder.chain.to_its_end import record
 from flagfinder.diff.diff import Divergence, diff
 from flagfinder.flags.flags import (
     Code,
@@ -30,7 +31,6 @@ from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spi
 from flagfinder.live.why import why, why_of_core, why_recorded
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.live.why_links import WhyLink, WhyNode, WhyRoot
-from flagfinder.record.record import record
 from flagfinder.record.recorder import Recording, RecordOptions
 from flagfinder.record.stepping import StepOptions
 from flagfinder.record.with_lldb import record_lldb

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 _HEADER, _SEGMENT = 64, 56
 _LOAD, _NOTE = 1, 4
-_STATUS, _PROGRAM = 1, 3
+_STATUS, _PROGRAM, _FILES = 1, 3, 0x46494C45
 READ, WRITE, EXECUTE = 4, 2, 1
 CODE = 0x400000
 # Of `struct user_regs_struct`.
@@ -50,10 +50,19 @@ def _note(kind: int, content: bytes) -> bytes:
     return struct.pack("<III", 5, len(content), kind) + b"CORE\0\0\0\0" + content
 
 
-def core(threads: Sequence[Thread], memory: Sequence[Stretch]) -> bytes:
-    """The bytes of the file."""
+def core(
+    threads: Sequence[Thread],
+    memory: Sequence[Stretch],
+    files: Sequence[tuple[int, int, str]] = (),
+) -> bytes:
+    """The bytes of the file. ``files``: where one is mapped, how many bytes of it, and its path."""
     program = struct.pack("<24xI12x", threads[0].tid) + b"hostile\0".ljust(96, b"\0")
     notes = _note(_PROGRAM, program) + b"".join(_note(_STATUS, t.status()) for t in threads)
+    if files:
+        mapped = b"".join(struct.pack("<QQQ", at, at + size, 0) for at, size, _ in files)
+        names = b"".join(name.encode() + b"\0" for *_, name in files)
+        note = struct.pack("<QQ", len(files), 4096) + mapped + names
+        notes += _note(_FILES, note.ljust(-(-len(note) // 4) * 4, b"\0"))
     at = _HEADER + _SEGMENT * (1 + len(memory))
     segments = [struct.pack("<IIQQQQQQ", _NOTE, READ, at, 0, 0, len(notes), 0, 4)]
     body = notes

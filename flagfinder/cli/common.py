@@ -322,8 +322,11 @@ def add_timeout(parser: Parser, default: float) -> None:
 
 def write_page(path: Path, page: Callable[[], str], terminal: Terminal) -> None:
     """Writes a page beside the result, which is told in any case."""
+    from flagfinder.live.apart import use_apart  # most commands write no page
+
     try:
-        write_private(path, page().encode("utf-8", "backslashreplace"))
+        content = page().encode("utf-8", "backslashreplace")
+        use_apart(path, lambda: write_private(path, content))
     except OSError as error:
         terminal.warning(f"{path} can't be written: {error.strerror}")
     else:
@@ -331,7 +334,15 @@ def write_page(path: Path, page: Callable[[], str], terminal: Terminal) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where no file can be made there, before anything is asked."""
+    """Raises UsageError where no file can be made there, before anything is asked, and OSError
+    where the file system does not answer.
+    """
+    from flagfinder.live.apart import use_apart
+
+    use_apart(path, lambda: _check_writable(path))
+
+
+def _check_writable(path: Path) -> None:
     folder = path.parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         found = f"{path} is a folder" if path.is_dir() else f"{folder} is no folder to write to"

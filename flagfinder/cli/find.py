@@ -10,9 +10,9 @@ from pathlib import Path
 
 from flagfinder.chain.find import Found, Observer, find
 from flagfinder.chain.native import NativeOptions, find_native
+from flagfinder.chain.to_its_end import to_its_end
 from flagfinder.cli.common import PID, SECONDS, VERBS, Subparsers, add_environment, add_verb
 from flagfinder.cli.diff import show
-from flagfinder.cli.record import to_its_end
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
 from flagfinder.report.record_report import show_progress, show_recording
 from flagfinder.report.terminal import Terminal
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         words.append(_words("--spin", options.spin))
     one = _run_native if options.native else _run_recorded
     named = [options.directory.absolute(), *(program for program, *_ in words)]
-    return to_its_end(lambda: one(options, terminal, *words), None, named, is_ended=True)
+    return to_its_end(lambda _: one(options, terminal, *words), None, named, is_ended=True)
 
 
 def _run_recorded(

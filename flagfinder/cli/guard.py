@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import os
 import re
 import secrets
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.cli.common import SECONDS, VERBS, Subparsers, add_timeout, add_verb
-from flagfinder.live.apart import LeftBehind, ask_apart
+from flagfinder.live.apart import LeftBehind, ask_apart, use_apart
 from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
 from flagfinder.live.guard import Hang, guard
 from flagfinder.live.tree import LeftProcess
@@ -122,7 +121,7 @@ def run_guarded(
             terminal.warning(warning.replace("##[", "## [") if _on_github() else warning)
         if output is not None:
             try:
-                _write_apart(output, lambda: _write(output, hang, command), timeout)
+                use_apart(output, lambda: _write(output, hang, command), timeout)
                 terminal.message(f"wrote {output}/why.txt, why.json, why.html")
             except OSError as error:  # the story still goes to the screen
                 terminal.warning(f"{output} can't be written: {error.strerror}")
@@ -147,7 +146,7 @@ def run_guarded(
         if output is not None and hangs:
             with contextlib.suppress(OSError):  # said above
                 text = _all_text(hangs[0], command, remaining)
-                _write_apart(output, lambda: _write_text(output, text), timeout)
+                use_apart(output, lambda: _write_text(output, text), timeout)
 
     junit = _Junit(junit_path, command, timeout) if junit_path is not None else None
     try:
@@ -227,7 +226,7 @@ class _Junit:
 
     def _tell(self, problem: Problem | None) -> None:
         content = junit_xml(self._command, time.monotonic() - self._begin, problem)
-        _write_apart(self._path, lambda: write_private(self._path, content), self._limit)
+        use_apart(self._path, lambda: write_private(self._path, content), self._limit)
 
 
 def _write_cores(folder: Path, hang: Hang, limit: float, terminal: Terminal) -> None:
@@ -242,7 +241,7 @@ def _write_cores(folder: Path, hang: Hang, limit: float, terminal: Terminal) -> 
             if isinstance(error, LeftBehind):
                 # A part would be taken for the whole.
                 with contextlib.suppress(OSError):
-                    _write_apart(path, partial(path.unlink, missing_ok=True), limit)
+                    use_apart(path, partial(path.unlink, missing_ok=True), limit)
             continue
         written.append(path.name)
         for note in notes:
@@ -263,17 +262,6 @@ def _all_text(hang: Hang, command: str, left: Sequence[LeftProcess] = ()) -> str
         *why_texts(hang.reports),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _write_apart(path: Path, write: Callable[[], None], limit: float) -> None:
-    """Writes in a process of its own: a file system that does not answer holds whoever writes, and
-    whoever has a file of it open when he ends. Raises OSError, also for such a file system.
-    """
-    try:
-        ask_apart(lambda _: write(), limit)
-    except LeftBehind as left:
-        text = _core.silence_of(os.fspath(path)) or left.found
-        raise TimeoutError(errno.ETIMEDOUT, text, os.fspath(path)) from None
 
 
 def _write(folder: Path, hang: Hang, command: str) -> None:

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagfinder import _core
+from flagfinder.chain.to_its_end import to_its_end
 from flagfinder.cli.common import (
     COUNT,
     EXIT_FOUND,
@@ -24,7 +22,6 @@ from flagfinder.cli.common import (
     add_verb,
     print_json,
 )
-from flagfinder.live.apart import LeftBehind, outlive
 from flagfinder.record.canary import check_canary
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
@@ -33,7 +30,7 @@ from flagfinder.record.tracer_build import ensure_tracer
 from flagfinder.record.with_lldb import record_lldb
 from flagfinder.report.record_report import recording_fields, show_progress, show_recording
 from flagfinder.report.terminal import Terminal
-from flagfinder.shared.errors import UnavailableError, UsageError
+from flagfinder.shared.errors import UsageError
 from flagfinder.shared.target import check_machine
 
 if TYPE_CHECKING:
@@ -236,35 +233,12 @@ def _all_threads(options: argparse.Namespace, terminal: Terminal) -> int:
     )
     command = options.command or []
 
-    def work() -> int:
+    def work(_: object) -> int:
         return record_and_show(command, options.output, chosen, terminal, options.json)
 
     return to_its_end(
         work, chosen.stop_after, [options.output, *command[:1]], chosen.then == "kill"
     )
-
-
-def to_its_end(
-    work: Callable[[], int], limit: float | None, named: Sequence[str | Path], is_ended: bool
-) -> int:
-    """What ``work`` returns, which records and uses files of these names. It ends where a file
-    system does not answer, too: after ``limit`` seconds, or when a signal asks for that. Programs
-    that it has started are ended then, if ``is_ended``.
-    """
-    if not _core.servers_may_be_silent():
-        return work()
-    try:
-        return outlive(work, limit, signal.SIGKILL if is_ended else None)
-    except LeftBehind as left:
-        files = [str(name) for name in (*named, Path.cwd()) if "/" in str(name)]
-        silent = map(_core.silence_of, files)
-        found = next((one for one in silent if one is not None), left.because)
-        raise UnavailableError(
-            "The recording could not be brought to its end",
-            f"{found}; {left.where}",
-            "Such a file system needs its server: `umount -f` or `umount -l` lets go of it.",
-            f"The program {'is killed' if is_ended else 'goes on unrecorded'}, if it had begun.",
-        ) from None
 
 
 def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -299,7 +273,7 @@ def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
     stepper = getattr(options, "stepper", None)  # a debugger that has the process already
     step = stepper or record_lldb
 
-    def work() -> int:
+    def work(_: object) -> int:
         with terminal.progress() as line:
 
             def show(progress: Progress) -> None:
@@ -309,7 +283,7 @@ def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
         return _show(recording, terminal, options.json, command)
 
     if stepper:
-        return work()
+        return work(None)
     is_ended = chosen.then == "kill" and options.pid is None
     return to_its_end(work, chosen.stop_after, [options.output, *command[:1]], is_ended)
 

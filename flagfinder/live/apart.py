@@ -13,6 +13,7 @@ Blind spot: the command must have one thread, since others are not there in the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import importlib
 import json
@@ -37,6 +38,7 @@ from flagfinder.shared.errors import UnavailableError
 from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.interruption import ENDING, held_back
 from flagfinder.shared.marks import listen_for
+from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import SpinFields, WhyFields
@@ -50,6 +52,7 @@ _STUCK = 6.0  # s in one call to a file system's server: it is dead
 _TICK = 0.25  # s between looks at what the child does
 _SOON = 0.05  # s after which a signal is passed on
 _ENDS = 0.5  # s that a killed child may take to be gone
+_USES = 60.0  # s for a file of ours, on a disk that is slow
 _LENGTH = struct.Struct("=Q")
 # Functions of the kernel that wait for a server: of FUSE, NFS, SMB, 9P, Ceph, autofs.
 _OF_SERVERS = (
@@ -76,7 +79,7 @@ class LeftBehind(UnavailableError):
             f"{because}; {where}",
             f"{longer} gives it more time. A file system that does not answer needs its server: "
             "`umount -f` or `umount -l` lets go of it.",
-            "The process was let go, and is as it was.",
+            "What was asked about is as it was.",
         )
         self.because = because
         self.where = where
@@ -105,9 +108,30 @@ def ask_apart(
         os.close(child.words)
 
 
-def outlive(work: Callable[[], T], limit: float | None, to_others: signal.Signals | None) -> T:
+def use_apart(path: Path, use: Callable[[], object], limit: float = _USES) -> None:
+    """Does what needs a file of ours, where need be in a process of its own: a file system that
+    does not answer holds whoever uses it, and whoever has a file of it open when he ends. Raises
+    what ``use`` raises, and OSError for such a file system.
+    """
+    if not _core.servers_may_be_silent():
+        use()
+        return
+    try:
+        ask_apart(lambda _: use(), limit)
+    except LeftBehind as left:
+        text = _core.silence_of(os.fspath(path)) or left.found
+        raise TimeoutError(errno.ETIMEDOUT, text, os.fspath(path)) from None
+
+
+def outlive(
+    work: Callable[[Post], T],
+    limit: float | None,
+    to_others: signal.Signals | None,
+    hear: Callable[[object], object] = lambda _: None,
+) -> T:
     """What ``work`` returned or raised. It runs in a child that has this terminal, and ends by
-    itself: after ``limit`` seconds, or when a signal asks for that.
+    itself: after ``limit`` seconds, or when a signal asks for that. ``hear`` is called with each
+    thing that it posts.
 
     Raises LeftBehind where it was to end and waits for a dead server. What it has started gets the
     signal ``to_others`` then.
@@ -115,12 +139,12 @@ def outlive(work: Callable[[], T], limit: float | None, to_others: signal.Signal
     end = None if limit is None else time.monotonic() + limit
     was_asked = False
     with held_back() as let_in:
-        child = _Child.start(lambda _: work(), let_in, to_others)
+        child = _Child.start(work, let_in, to_others)
         waits = _Waits(child.pid)
         try:
             while True:
                 if select.select([child.messages], [], [], _SOON)[0]:
-                    for answer in child.answers(lambda _: None):
+                    for answer in child.answers(hear):
                         return cast("T", answer)
                 was_asked = _pass_on(child.pid) or was_asked
                 is_over = end is not None and time.monotonic() >= end
@@ -238,7 +262,8 @@ class _Child:
         """Prints what it printed (a message of the engine that failed); whether more may come."""
         part = os.read(self.words, 1 << 16)
         with contextlib.suppress(OSError):
-            sys.stderr.write(part.decode("utf-8", "replace"))
+            # The engine's message may hold names of the patient's.
+            sys.stderr.write(visible(part.decode("utf-8", "replace"), "\n\t"))
             sys.stderr.flush()
         return bool(part)
 

@@ -5,20 +5,19 @@ wanted.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from flagfinder.shared.errors import FlagfinderError
-from flagfinder.shared.private_file import whole_private
+from flagfinder.shared.private_file import write_private
 from flagfinder.shared.visible import quote_command, visible
 
 if TYPE_CHECKING:
@@ -40,41 +39,61 @@ _MENU_MARGIN = 12
 
 
 class Answers:
-    """Where the one JSON object of a command goes: stdout, or ``stream``. ``given``: it was
-    written, or a part of it; ``is_part``: the rest found no room.
+    """Where the one JSON object of a command goes: stdout, ``stream`` or a file. ``given``: it was
+    written, or a part of it.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None, path: Path | None = None) -> None:
+        self._stream, self._path = stream, path
         self.given = False
-        self.is_part = False
 
     def give(self, fields: Mapping[str, object]) -> None:
-        """Writes the object."""
-        self.given = self.is_part = True
+        """Writes the object. Of one that finds no room there is no file."""
+        self.given = True
+        text = Terminal.json_text(fields)
+        if self._path is not None:
+            content = text.encode("utf-8", "backslashreplace")
+            _apart(self._path, partial(write_private, self._path, content))
+            return
         stream = self._stream or sys.stdout
-        stream.write(Terminal.json_text(fields))
+        stream.write(text)
         stream.flush()
-        self.is_part = False
+
+
+def _apart(path: Path, write: Callable[[], object]) -> None:
+    from flagfinder.live.apart import use_apart  # most commands write no file
+
+    use_apart(path, write)
+
+
+def _begin(path: Path) -> None:
+    """Refuses what can't be written. Who reads a FIFO would take an early end for the answer."""
+    if path.is_file() or not path.exists():
+        write_private(path, b"")
+
+
+def _forget(path: Path) -> None:
+    if path.is_file():
+        path.unlink()
 
 
 @contextmanager
 def answers_alone(to_stdout: bool, path: Path | None) -> Iterator[Answers]:
-    """Keeps stdout for the JSON object, or opens ``path`` for it.
+    """Keeps stdout for the JSON object, or ``path``.
 
     With ``to_stdout`` the descriptor 1 becomes a copy of stderr meanwhile, for all that prints: the
     programs that are started, too. A lone surrogate (a file name's byte that is no UTF-8) is
     written as JSON's escape of it.
     """
     if path is not None:
-        with (
-            whole_private(path) as output,
-            io.TextIOWrapper(output, encoding="utf-8", errors="backslashreplace") as file,
-        ):
-            answers = Answers(file)
+        _apart(path, partial(_begin, path))
+        answers = Answers(path=path)
+        try:
             yield answers
-        if answers.is_part and path.is_file():
-            path.unlink()
+        except BaseException:
+            if not answers.given:
+                _apart(path, partial(_forget, path))
+            raise
         return
     if not to_stdout:
         yield Answers()

@@ -46,6 +46,7 @@ class MarkInbox:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             check_owner(self._path.parent)
             self._path.unlink(missing_ok=True)
+            _sweep(self._path.parent)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             listener.bind(os.fspath(self._path))
             self._path.chmod(0o600)
@@ -131,6 +132,19 @@ def mark(
                 continue
         marked.append(pid)
     return Marked(marked, left_out)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes the sockets of recorders that were killed: nobody listens there."""
+    for path in folder.iterdir():
+        if path.suffix in (MARK, END):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asks:
+                try:
+                    asks.connect(os.fspath(path))
+                except ConnectionRefusedError:
+                    path.unlink(missing_ok=True)
+                except OSError:
+                    continue
 
 
 def _owner(path: Path) -> int | None:

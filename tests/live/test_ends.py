@@ -324,6 +324,44 @@ def test_a_recording_ends_on_a_file_system_that_does_not_answer(
     assert f" does not answer: its server is process {mount.server} " in told, told
 
 
+def test_the_python_api_s_does_too(spins: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    script = (
+        "import sys, flagfinder as f\n"
+        "options = f.RecordOptions(stop_after=1)\n"
+        "try:\n    f.record([sys.argv[1]], sys.argv[2], options)\n"
+        "except f.UnavailableError as error:\n    print(error.found)\n"
+    )
+    with mounted(spins, tmp_path) as mount, (tmp_path / "said").open("wb") as said:
+        mount.dies()
+        words = [sys.executable, "-P", "-c", script, mount.app, tmp_path / "trace"]
+        with started(words, stdout=said) as records:
+            assert records.wait(timeout=60) == 0
+    told = (tmp_path / "said").read_text()
+    assert f" does not answer: its server is process {mount.server} " in told, told
+
+
+@pytest.mark.parametrize("when", ["at first", "meanwhile"])
+def test_an_answer_s_file_on_a_silent_file_system_holds_up_nobody(
+    when: str, spins: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        live_or_skip("to mount FUSE needs root and /dev/fuse")
+    with mounted(spins, tmp_path) as mount, (tmp_path / "said").open("w+b") as said:
+        answer = mount.app.with_name("answer")
+        words = ["guard", "--after", "2", "--json-file", answer, "--", "sleep", "1000"]
+        if when == "at first":
+            mount.dies()
+        with started([*FLAGFINDER, *words], stderr=said) as guards:
+            if when == "meanwhile":
+                wait_until(guards, answer.exists)
+                mount.dies()
+            assert guards.wait(timeout=60) == 2
+        told = (tmp_path / "said").read_text()
+        assert f" does not answer: its server is process {mount.server} " in told, told
+
+
 @pytest.mark.parametrize("verb", ["find", "lldb"])
 def test_so_does_whatever_else_records(verb: str, spins: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0 or not Path("/dev/fuse").exists():

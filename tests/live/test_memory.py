@@ -165,6 +165,16 @@ def test_a_core_of_more_threads_than_make_sense(tmp_path: Path) -> None:
     assert told in " ".join(ran.stdout.split())
 
 
+def test_a_core_whose_notes_name_more_files_than_make_sense(tmp_path: Path) -> None:
+    files = [(0x1000_0000_0000 + 8192 * n, 4096, f"/nowhere/{n}") for n in range(400_000)]
+    memory = [Stretch(CODE, 4096, READ | EXECUTE, b"\xeb\xfe".ljust(4096, b"\xcc"))]
+    path = tmp_path / "core"
+    path.write_bytes(core([Thread(7)], memory, files))
+    told = " ".join(look(tmp_path, "core", path).stdout.split())
+    assert "the process maps more files than 16384: no more were asked for" in told, told
+    assert "computes: thread 7" in look(tmp_path, "why", "--core", path).stdout
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 160 MiB."""

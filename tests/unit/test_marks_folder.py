@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,21 @@ def test_marks_reach_an_own_folder(folder: Path) -> None:
         # Root's test is another user in part.
         assert marks.mark("here", everyones=True).recorders == [os.getpid()]
         assert inbox.take() == ["here"]
+
+
+def test_what_a_killed_recorder_left_is_removed(folder: Path) -> None:
+    folder.mkdir(mode=0o755)
+    own(folder)
+    left, lives = folder / f"1{marks.END}", folder / f"2{marks.MARK}"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as living,
+    ):
+        dead.bind(os.fspath(left))
+        dead.close()
+        living.bind(os.fspath(lives))
+        with marks.MarkInbox():
+            assert not left.exists() and lives.exists()
 
 
 def test_one_that_others_can_write_to(folder: Path) -> None:

@@ -11,10 +11,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use flagfinder_files::{facts_of, open_named};
+use flagfinder_linux::proc::Status;
 use flagfinder_trace::Segment;
 use object::elf::{FileHeader64, PT_LOAD, PT_NOTE};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::Endianness;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::AddressSpace;
 use crate::image::{Image, TlsRelocation};
@@ -141,10 +143,11 @@ fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
         let tid = path.file_name().and_then(|n| n.to_str()?.parse().ok());
         let Some(tid) = tid else { continue };
         // A thread that ended meanwhile has no name any more.
-        let name = flagfinder_linux::proc::text(path.join("comm")).unwrap_or_default();
+        let status = Status::of_thread(pid, tid).ok();
+        let name = status.as_ref().and_then(Status::name).unwrap_or_default();
         threads.push(ThreadInput {
             tid,
-            own_id: own_id(pid, tid),
+            own_id: status.as_ref().and_then(innermost_id).unwrap_or(tid),
             name: name.trim_end().to_owned(),
             stack_pointer: blocked_stack_pointer(&path),
             ..ThreadInput::default()
@@ -157,15 +160,13 @@ fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
 /// A thread's id as it sees it itself, and as its C library keeps it: another one in a pid
 /// namespace that is not ours.
 pub fn own_id(pid: u32, tid: u32) -> u32 {
-    let status = flagfinder_linux::proc::text(format!("/proc/{pid}/task/{tid}/status"));
-    let found = status.ok().and_then(|status| innermost_id(&status));
-    found.unwrap_or(tid)
+    let status = Status::of_thread(pid, tid).ok();
+    status.as_ref().and_then(innermost_id).unwrap_or(tid)
 }
 
 /// `NSpid:` has the thread's ids from our namespace inwards.
-fn innermost_id(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
-    line.split_whitespace().next_back()?.parse().ok()
+fn innermost_id(status: &Status) -> Option<u32> {
+    status.numbers("NSpid:").last().copied()
 }
 
 /// The kernel tells the stack pointer of threads that are blocked.
@@ -183,19 +184,28 @@ fn modules(
     file: impl Fn(&Mapping) -> PathBuf,
 ) -> Vec<ModuleInput> {
     let mut modules: Vec<ModuleInput> = Vec::new();
+    // A process may have as many mappings as it likes: each is looked for among those of its file.
+    let mut files: FxHashMap<(&str, u64), Mapped> = FxHashMap::default();
+    for mapping in maps.all() {
+        let mapped = files.entry((&mapping.path, mapping.inode)).or_default();
+        mapped.all.push(mapping);
+        mapped
+            .first_pages
+            .extend((mapping.file_offset == 0).then_some(mapping));
+    }
+    let mut known: FxHashSet<u64> = FxHashSet::default();
     let executable = maps
         .all()
         .iter()
         .filter(|m| m.executable && !m.path.is_empty());
     for mapping in executable {
-        let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;
-        let Some(first) = first_mapping(maps, mapping) else {
+        let Some(mapped) = files.get_mut(&(&*mapping.path, mapping.inode)) else {
             continue;
         };
-        if modules
-            .iter()
-            .any(|m| m.segments.iter().any(|s| s.start == mapping.start))
-        {
+        let Some(first) = mapped.first_page(mapping.start) else {
+            continue;
+        };
+        if known.contains(&mapping.start) || !mapped.asked.insert(first.start) {
             continue;
         }
         let Some(headers) = Headers::read(memory, first.start) else {
@@ -203,26 +213,23 @@ fn modules(
         };
         let base = first.start.wrapping_sub(headers.first_page);
         let (low, high) = (first.start, base.wrapping_add(headers.end));
-        let own = maps.all().iter().filter(same);
-        let segments = own
-            .filter(|m| m.start >= low && m.start < high)
-            .map(|m| Segment {
-                start: m.start,
-                end: m.end,
-                file_offset: m.file_offset,
-                prot: u32::from(m.readable)
-                    | u32::from(m.writable) << 1
-                    | u32::from(m.executable) << 2,
-            });
+        let segments = mapped.between(low, high).map(|m| Segment {
+            start: m.start,
+            end: m.end,
+            file_offset: m.file_offset,
+            prot: u32::from(m.readable) | u32::from(m.writable) << 1 | u32::from(m.executable) << 2,
+        });
         let mut segments: Vec<Segment> = segments.collect();
+        known.extend(segments.iter().map(|segment| segment.start));
         if let Some(last) = segments.last_mut() {
             // .bss beyond the file is an anonymous mapping.
             last.end = last.end.max(high);
         }
+        let file = mapped.file.get_or_insert_with(|| file(first));
         modules.push(ModuleInput {
             identity: ModuleIdentity::new(&mapping.path, &headers.build_id),
             path: mapping.file().to_owned(),
-            file: file(first),
+            file: file.clone(),
             base,
             segments,
             samples: Vec::new(),
@@ -231,12 +238,30 @@ fn modules(
     modules
 }
 
-/// The mapping of the file's first page that `mapping` belongs to: the closest before.
-fn first_mapping<'m>(maps: &'m Maps, mapping: &Mapping) -> Option<&'m Mapping> {
-    maps.all().iter().rfind(|m| {
-        let same = m.path == mapping.path && m.inode == mapping.inode;
-        same && m.file_offset == 0 && m.start <= mapping.start
-    })
+/// The mappings of a file, by address.
+#[derive(Default)]
+struct Mapped<'m> {
+    all: Vec<&'m Mapping>,
+    first_pages: Vec<&'m Mapping>,
+    /// Those of its first pages whose headers were read.
+    asked: FxHashSet<u64>,
+    /// Where it can be read now.
+    file: Option<PathBuf>,
+}
+
+impl<'m> Mapped<'m> {
+    /// The mapping of the file's first page to which the one at `start` belongs: the closest
+    /// before.
+    fn first_page(&self, start: u64) -> Option<&'m Mapping> {
+        let after = self.first_pages.partition_point(|m| m.start <= start);
+        self.first_pages[..after].last().copied()
+    }
+
+    fn between(&self, low: u64, high: u64) -> impl Iterator<Item = &'m Mapping> + '_ {
+        let from = self.all.partition_point(|m| m.start < low);
+        let own = self.all[from..].iter().copied();
+        own.take_while(move |m| m.start < high)
+    }
 }
 
 /// The file as the process sees it: in its own root, or by its mapping where that is deleted, is
@@ -336,12 +361,28 @@ pub fn build_id_in_memory(memory: &dyn AddressSpace, start: u64) -> Option<Vec<u
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
-    fn a_thread_s_own_id_is_that_of_the_innermost_namespace() {
-        assert_eq!(innermost_id("Name:\tx\nNSpid:\t4711\t12\t3\n"), Some(3));
-        assert_eq!(innermost_id("NSpid:\t4711\n"), Some(4711));
-        assert_eq!(innermost_id("Name:\tx\n"), None);
+    fn mappings_without_number_are_told_soon() {
+        struct Nothing;
+        impl AddressSpace for Nothing {
+            fn read(&self, _: u64, _: &mut [u8]) -> usize {
+                0
+            }
+        }
+        let line = |at: u64| {
+            format!(
+                "{:x}-{:x} r-xp 00001000 00:05 77 /app\n",
+                at << 13,
+                (at << 13) + 4096
+            )
+        };
+        let maps = Maps::parse(&(1..200_000).map(line).collect::<String>());
+        let begin = Instant::now();
+        assert!(modules(&maps, &Nothing, |_| PathBuf::new()).is_empty());
+        assert!(begin.elapsed() < Duration::from_secs(2));
     }
 }

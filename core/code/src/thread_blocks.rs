@@ -7,6 +7,8 @@
 //! Memory that could hold such blocks (private, writable, anonymous) is searched for this pattern.
 //! Blind spot: programs without a C library (Go) have no such block.
 
+use rustc_hash::FxHashMap;
+
 use crate::address_space::AddressSpace;
 use crate::input::ThreadInput;
 use crate::maps::Maps;
@@ -29,17 +31,21 @@ const SEARCHED: u64 = 8 << 20;
 /// Fills in `fs_base` of the threads where it is found.
 pub(crate) fn find(threads: &mut [ThreadInput], maps: &Maps, memory: &dyn AddressSpace) {
     let mut bytes = Vec::new();
+    let unknown = threads.iter().enumerate().rev();
+    let unknown = unknown.filter(|(_, thread)| thread.fs_base.is_none());
+    let mut unknown: FxHashMap<u32, usize> = unknown.map(|(at, t)| (t.own_id, at)).collect();
     for (start, end) in in_order(&candidates(maps)) {
-        if threads.iter().all(|thread| thread.fs_base.is_some()) {
+        if unknown.is_empty() {
             return;
         }
         bytes.resize((end - start) as usize, 0);
         let read = memory.read(start, &mut bytes);
         for (address, block) in blocks(start, &bytes[..read]) {
-            let ids = ids(block);
-            let mut unknown = threads.iter_mut().filter(|t| t.fs_base.is_none());
-            if let Some(thread) = unknown.find(|t| ids.contains(&t.own_id)) {
-                thread.fs_base = Some(address);
+            let known = ids(block).into_iter();
+            let first = known.filter_map(|id| Some((*unknown.get(&id)?, id))).min();
+            if let Some((at, id)) = first {
+                threads[at].fs_base = Some(address);
+                unknown.remove(&id);
             }
         }
     }

@@ -223,6 +223,14 @@ impl Status {
         text(format!("/proc/{pid}/task/{tid}/status")).map(Status)
     }
 
+    /// The thread's name, of which the kernel wrote line ends and backslashes in another way.
+    pub fn name(&self) -> Option<String> {
+        let mut lines = self.0.split('\n');
+        let name = lines.find_map(|line| line.strip_prefix("Name:\t"))?;
+        let parts = name.split(r"\\").map(|part| part.replace(r"\n", "\n"));
+        Some(parts.collect::<Vec<_>>().join(r"\"))
+    }
+
     /// What stands in a field.
     pub fn text(&self, field: &str) -> Option<&str> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(field))?;
@@ -262,6 +270,20 @@ mod tests {
         });
         let seen = thread.expect("started").join().expect("ended");
         assert_eq!(seen, (Some('R'), true));
+    }
+
+    #[test]
+    fn a_name_is_told_as_the_thread_has_it() {
+        let had = "a\\n\nb\\\\n\r\t";
+        let own = std::thread::Builder::new().name(had.into());
+        let thread = own.spawn(|| {
+            // SAFETY: no arguments.
+            let (pid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
+            let status = Status::of_thread(pid, tid).expect("it runs");
+            (status.name(), name(pid, tid))
+        });
+        let seen = thread.expect("started").join().expect("ended");
+        assert_eq!(seen, (Some(had.into()), Some(had.into())));
     }
 
     #[test]

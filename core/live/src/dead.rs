@@ -55,6 +55,9 @@ const GUESSING: Duration = Duration::from_secs(2);
 /// A call of the loop is made so often, at least.
 const LEAST_GUESSED: u32 = 3;
 
+/// Most files that the report names because they could not be read.
+const MOST_MISSING: usize = 100;
+
 /// What is looked at in a core file.
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
@@ -164,12 +167,21 @@ pub(crate) fn look_at_threads(
     };
     driver.settle(&target, &all, &options.of_program, owed::TIME);
     let mut report = driver.report;
-    for (path, why) in core.missing() {
+    let missing = core.missing();
+    for (path, why) in missing.iter().take(MOST_MISSING) {
         report.notes.push(format!(
             "{} {why}: its code is unknown, and so is what it does; --sysroot DIR names a folder \
              that has it",
             path.display()
         ));
+    }
+    if let Some(more @ 1..) = missing.len().checked_sub(MOST_MISSING) {
+        let note = format!("{more} more files of the process can't be read");
+        report.notes.push(note);
+    }
+    if let Some(most) = core.asked_only() {
+        let note = format!("the process maps more files than {most}: no more were asked for");
+        report.notes.push(note);
     }
     Ok(report)
 }

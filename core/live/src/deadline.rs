@@ -8,6 +8,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use flagfinder_step::is_abandoned;
+
 /// Shared by its clones. The default is never over.
 #[derive(Clone, Debug, Default)]
 pub struct Deadline {
@@ -38,12 +40,16 @@ impl Deadline {
         }
     }
 
+    /// It is, too, once nobody waits for the answer of a process of ours.
     pub(crate) fn is_over(&self) -> bool {
-        self.end.is_some_and(|(_, end)| Instant::now() >= end)
+        is_abandoned() || self.end.is_some_and(|(_, end)| Instant::now() >= end)
     }
 
     /// What is left of `time`.
     pub(crate) fn at_most(&self, time: Duration) -> Duration {
+        if is_abandoned() {
+            return Duration::ZERO;
+        }
         self.end.map_or(time, |(_, end)| {
             time.min(end.saturating_duration_since(Instant::now()))
         })
@@ -91,6 +97,8 @@ impl Deadline {
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_step::Helper;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -118,6 +126,21 @@ mod tests {
             Duration::ZERO
         );
         assert!(!Deadline::of(SECOND, Duration::MAX).is_over());
+    }
+
+    #[test]
+    fn who_is_asked_to_end_has_no_time_left() {
+        let helper = Helper::start("helper of a test", || {
+            let never = Deadline::default();
+            while !never.is_over() && !never.at_most(SECOND).is_zero() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Vec::new()
+        });
+        let begin = Instant::now();
+        // It is asked after that time, and is left alone 3 s later.
+        assert!(helper.expect("a process").result(SECOND * 2).is_err());
+        assert!(begin.elapsed() < Duration::from_millis(4500));
     }
 
     #[test]

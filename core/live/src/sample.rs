@@ -10,8 +10,11 @@ use flagfinder_waits::proc::{self, Call, Look};
 
 /// How long threads are watched.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(200);
-/// How often threads are looked at during the sample, to see the calls that they sleep in.
+/// How often threads are looked at during the sample, to see the calls that they sleep in. A look at
+/// more than [`CROWD`] threads takes longer than the sample.
 const LOOKS: u32 = 8;
+const LOOKS_AT_CROWD: u32 = 2;
+const CROWD: usize = 2000;
 
 /// A thread's behaviour over the sample.
 #[derive(Clone, Debug, Default)]
@@ -47,8 +50,13 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
     let mut calls: FxHashMap<u32, Call> = FxHashMap::default();
     let mut runnable: FxHashMap<u32, u32> = FxHashMap::default();
     let mut last = Vec::new();
-    for _ in 0..LOOKS {
-        std::thread::sleep(time / LOOKS);
+    let count = if first.len() > CROWD {
+        LOOKS_AT_CROWD
+    } else {
+        LOOKS
+    };
+    for _ in 0..count {
+        std::thread::sleep(time / count);
         last = looks(threads(pid)?);
         for (tid, look) in &last {
             if let Some(call) = look.call {
@@ -65,7 +73,7 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
         let queued = now.queued.saturating_sub(then.queued) as f64;
         // On a busy machine the thread may have been queued all the time, which the kernel counts
         // once that ends.
-        let always = runnable.get(&tid) == Some(&LOOKS) && then.state == 'R';
+        let always = runnable.get(&tid) == Some(&count) && then.state == 'R';
         Activity {
             tid,
             cpu: (ran / spent).min(1.0),

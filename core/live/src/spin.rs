@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use flagfinder_code::{own_id, Names, NamesInput};
+use flagfinder_code::{Names, NamesInput};
 use flagfinder_failure::Failure;
 use flagfinder_linux::proc::{lives, path, threads, Stat};
 use flagfinder_step::{unable, unable_by};
@@ -116,13 +116,13 @@ pub fn spin(
     }
     let sleepers = choice.sleepers();
     let mut helpers = Helpers::new(pid, &names, options.budget, deadline);
-    let threads = choice.threads.iter();
+    let threads = names.input().threads.iter();
     let mut driver = Driver {
         describer: Describer {
             pid: Some(pid),
             memory: &memory,
             names: &names,
-            threads: threads.map(|(a, _)| (own_id(pid, a.tid), a.tid)).collect(),
+            threads: threads.map(|t| (t.own_id, t.tid)).collect(),
             owners: Owners::default(),
         },
         choice,

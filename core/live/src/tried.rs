@@ -84,6 +84,7 @@ pub(crate) fn halted(halt: &Halt) -> String {
             "it needs shared memory at {address:#x} that its process has not touched, and a look \
              would give the process pages"
         ),
+        Halt::Short => "it runs code or makes calls of 32-bit programs".into(),
         Halt::TooLarge => format!("the copy touched more than {MOST_TOUCHED_MIB} MiB"),
         Halt::Gone => "the copy's process was ended".into(),
     }

@@ -5,7 +5,9 @@
 //! shared words are atomics and chunk data is read only once FULL (it is ours
 //! then) or through `pread`, which also leaves holes of the sparse file unallocated.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{File, OpenOptions};
+use std::hash::BuildHasher;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{fchown, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -129,9 +131,9 @@ impl Pool {
         chunk_count: u32,
         user: Option<&User>,
     ) -> Result<Pool> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let path = directory.join(format!("{PREFIX}{}-{serial}{SUFFIX}", std::process::id()));
+        // Others may write there, too: a name that they could guess might be taken.
+        let name = RandomState::new().hash_one(std::process::id());
+        let path = directory.join(format!("{PREFIX}{name:x}{SUFFIX}"));
         let fail = |e: &std::io::Error| {
             io(
                 format!(

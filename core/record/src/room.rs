@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! Where the pool's file lies: names, room on disk and in memory, and files that were left behind.
 
-use std::fs::File;
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 pub const PREFIX: &str = "flagfinder-";
@@ -35,8 +36,13 @@ pub fn sweep(directory: &Path) {
 
 /// Whether it is a pool that nobody claims. An empty file may be about to be claimed.
 fn is_left(path: &Path) -> bool {
-    flagfinder_files::open_regular(path).is_ok_and(|file| {
-        file.metadata().is_ok_and(|facts| facts.len() > 0) && claim(&file).is_ok()
+    let mut options = OpenOptions::new();
+    // Anybody may put a link or a FIFO there.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = options.read(true).custom_flags(flags).open(path);
+    file.is_ok_and(|file| {
+        let is_made = |facts: Metadata| facts.is_file() && facts.len() > 0;
+        file.metadata().is_ok_and(is_made) && claim(&file).is_ok()
     })
 }
 
@@ -72,7 +78,6 @@ pub fn available_memory() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::OpenOptions;
 
     #[test]
     fn what_a_living_recorder_claims_is_not_swept() {
@@ -91,8 +96,10 @@ mod tests {
         let (left, _) = make("flagfinder-1-0.pool", 64);
         let (new, _) = make("flagfinder-1-1.pool", 0);
         let (other, _) = make("another-1-1.pool", 64);
+        let link = directory.join("flagfinder-1-2.pool");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
         sweep(&directory);
-        assert!(claimed.exists() && new.exists() && other.exists());
+        assert!(claimed.exists() && new.exists() && other.exists() && link.exists());
         assert!(!left.exists());
         drop(file);
         sweep(&directory);

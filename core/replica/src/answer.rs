@@ -32,6 +32,8 @@ pub enum Halt {
         /// Where it lies.
         address: u64,
     },
+    /// It runs code of 32-bit programs, or makes a call as they do.
+    Short,
     /// It touched more memory than copies may.
     TooLarge,
     /// The process that it ran in was ended.

@@ -24,6 +24,10 @@ const TOP: u64 = 0x7fff_ffff_f000;
 /// The segments of 64-bit programs.
 const LONG_MODE: u64 = 0x33;
 const STACK: u64 = 0x2b;
+/// The page by which old programs ask for the time (vsyscall). The kernel makes such a call itself.
+const OLD_CALLS: u64 = 0xffff_ffff_ff60_0000;
+/// AUDIT_ARCH_X86_64 of linux/audit.h.
+const LONG: u32 = 0xc000_003e;
 /// A call takes a step or two; more are no steps of it.
 const MOST_STEPS: u32 = 16;
 
@@ -38,6 +42,10 @@ pub struct Child {
 pub enum Stop {
     /// About to make a system call, which the kernel will skip.
     Call,
+    /// The same, of a 32-bit program.
+    ShortCall,
+    /// Behind a call by the page at [`OLD_CALLS`], which the kernel skipped; rax has its number.
+    OldCall,
     /// A step, a breakpoint or a watchpoint.
     Trap,
     /// The alarm that [`Child::ring`] sets.
@@ -198,7 +206,10 @@ impl Child {
         const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
         let number = libc::WSTOPSIG(status);
         if number == CALL_STOP {
-            return Ok(Stop::Call);
+            return Ok(match self.makes_long_call()? {
+                true => Stop::Call,
+                false => Stop::ShortCall,
+            });
         }
         if number == libc::SIGALRM {
             return Ok(Stop::Alarm);
@@ -207,6 +218,11 @@ impl Child {
         let mut info: libc::siginfo_t = unsafe { zeroed() };
         request(libc::PTRACE_GETSIGINFO, self.pid, 0, &raw mut info as usize)?;
         const KERNEL: i32 = 0x80;
+        /// SYS_SECCOMP of asm-generic/siginfo.h.
+        const FILTERED: i32 = 1;
+        if number == libc::SIGSYS && info.si_code == FILTERED {
+            return Ok(Stop::OldCall);
+        }
         if number == libc::SIGTRAP && info.si_code > 0 && info.si_code != KERNEL {
             return Ok(Stop::Trap);
         }
@@ -217,6 +233,16 @@ impl Child {
             code: info.si_code,
             address,
         })
+    }
+
+    /// Is the call before which it stopped one of 64-bit programs? `int 0x80` makes others.
+    fn makes_long_call(&self) -> Result<bool> {
+        const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+        // `struct ptrace_syscall_info` begins with what the stop is, and the architecture.
+        let mut begins = [0u32; 2];
+        let bytes = size_of_val(&begins);
+        request(GET_SYSCALL_INFO, self.pid, bytes, &raw mut begins as usize)?;
+        Ok(begins[1] == LONG)
     }
 
     /// Executes one instruction; a system call is skipped.
@@ -352,40 +378,39 @@ fn vector(base: usize, length: usize) -> libc::iovec {
     }
 }
 
-/// Allows 64-bit calls whose instruction pointer is `from`, and kills the process at any other.
-fn filter(from: u64) -> [libc::sock_filter; 8] {
-    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
-    let load = |offset| libc::sock_filter {
-        code: (BPF_LD | BPF_W | BPF_ABS) as u16,
+/// Allows 64-bit calls whose instruction pointer is `from`, and kills the process at any other. One
+/// by the page at [`OLD_CALLS`] is skipped: SYSEMU does not see it.
+fn filter(from: u64) -> [libc::sock_filter; 13] {
+    use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let instruction = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
         jt: 0,
         jf: 0,
-        k: offset,
+        k,
     };
+    let load = |offset| instruction(BPF_LD | BPF_W | BPF_ABS, offset);
+    let answer = |value| instruction(BPF_RET | BPF_K, value);
     let unless_equal_skip = |value, skip| libc::sock_filter {
-        code: (BPF_JMP | BPF_JEQ | BPF_K) as u16,
-        jt: 0,
         jf: skip,
-        k: value,
-    };
-    let answer = |value| libc::sock_filter {
-        code: (BPF_RET | BPF_K) as u16,
-        jt: 0,
-        jf: 0,
-        k: value,
+        ..instruction(BPF_JMP | BPF_JEQ | BPF_K, value)
     };
     // Offsets in `struct seccomp_data`.
     const ARCHITECTURE: u32 = 4;
     const POINTER: u32 = 8;
-    /// AUDIT_ARCH_X86_64 of linux/audit.h.
-    const LONG: u32 = 0xc000_003e;
+    const WITHIN_PAGE: u32 = PAGE as u32 - 1;
     [
         load(ARCHITECTURE),
-        unless_equal_skip(LONG, 5),
-        load(POINTER),
-        unless_equal_skip(from as u32, 3),
+        unless_equal_skip(LONG, 10),
         load(POINTER + 4),
-        unless_equal_skip((from >> 32) as u32, 1),
+        unless_equal_skip((from >> 32) as u32, 3),
+        load(POINTER),
+        unless_equal_skip(from as u32, 1),
         answer(libc::SECCOMP_RET_ALLOW),
+        unless_equal_skip((OLD_CALLS >> 32) as u32, 4),
+        load(POINTER),
+        instruction(BPF_ALU | BPF_AND | BPF_K, !WITHIN_PAGE),
+        unless_equal_skip(OLD_CALLS as u32, 1),
+        answer(libc::SECCOMP_RET_TRAP),
         answer(libc::SECCOMP_RET_KILL_PROCESS),
     ]
 }

@@ -7,7 +7,7 @@
 //! descriptors, other processes and the kernel's state are gone; only cores that we wrote tell
 //! names of threads; memory that nobody dumped reads as missing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ use flagfinder_files::{open_named, open_regular, resolve_within};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ReadCache};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::core_notes::{maps, program, CoreThread, MappedFile, Notes};
 use crate::descriptors::Descriptors;
@@ -62,6 +62,8 @@ pub struct CoreFile {
     opened: RefCell<FxHashMap<PathBuf, Option<File>>>,
     /// Where the files of the process lie now, by the path that it had.
     places: RefCell<FxHashMap<String, Option<PathBuf>>>,
+    /// How many were asked for.
+    asked: Cell<usize>,
     /// Files that were wanted, and why they could not be had.
     missing: RefCell<Vec<(PathBuf, Error)>>,
 }
@@ -81,6 +83,9 @@ struct Load {
 const NOTES_MOST: u64 = 1 << 28;
 /// So many segments no process has: vm.max_map_count is a sixteenth unless it is raised.
 const SEGMENTS_MOST: usize = 1 << 20;
+/// So many files are asked for, one by one. Processes with more mapped ones map data, which a look
+/// hardly needs.
+const FILES_MOST: usize = 1 << 14;
 /// More than any kernel has had so far.
 const CLOCK_PAGES: u64 = 16;
 
@@ -141,6 +146,7 @@ impl CoreFile {
             left_out: Vec::new(),
             opened: RefCell::default(),
             places: RefCell::default(),
+            asked: Cell::default(),
             missing: RefCell::default(),
         };
         let mut notes = Notes::default();
@@ -228,18 +234,15 @@ impl CoreFile {
         self.regions.extend(left_out);
         self.regions.sort_by_key(|region| region.start);
         self.add_clock_pages(notes.vdso);
+        let held = self.loads.iter().filter(|load| load.held > 0);
+        let held: FxHashSet<u64> = held.map(|load| load.start).collect();
         self.maps = maps(
             &self.regions,
             &notes.files,
             &self.program,
             notes.vdso,
             &self.threads,
-            &|region| {
-                !self
-                    .loads
-                    .iter()
-                    .any(|load| load.start == region.start && load.held > 0)
-            },
+            &|region| !held.contains(&region.start),
         );
         let mut threads = std::mem::take(&mut self.threads);
         threads.iter_mut().for_each(|thread| self.recall(thread));
@@ -317,7 +320,7 @@ impl CoreFile {
             .maps
             .all()
             .iter()
-            .filter(|m| m.inode != 0 && m.file_offset == 0);
+            .filter(|m| m.inode != 0 && m.file_offset == 0 && self.holds(m.start));
         for mapping in first_pages {
             let (Some(recorded), Some(path)) = (
                 build_id_in_memory(self, mapping.start),
@@ -350,6 +353,17 @@ impl CoreFile {
         Ok(())
     }
 
+    /// Is the byte in the core, and not in a file that was mapped there?
+    fn holds(&self, address: u64) -> bool {
+        let load = self.load(address);
+        load.is_some_and(|load| address - load.start < load.held)
+    }
+
+    fn load(&self, address: u64) -> Option<&Load> {
+        let after = self.loads.partition_point(|load| load.start <= address);
+        self.loads[..after].last().filter(|l| address < l.end)
+    }
+
     /// Where the file with this path lies now; `None`: it is not here. No link leads out of the
     /// root that was given.
     pub fn place(&self, path: &str) -> Option<PathBuf> {
@@ -361,23 +375,37 @@ impl CoreFile {
     }
 
     fn place_within(&self, root: &Path, path: &str) -> Option<PathBuf> {
+        if let Some(known) = self.places.borrow().get(path) {
+            return known.clone();
+        }
+        self.may_ask().then_some(())?;
+        let found = resolve_within(root, Path::new(path));
+        let wanted = || root.join(path.trim_start_matches('/'));
+        let found = found.map_err(|error| self.misses(wanted(), error)).ok();
         let mut places = self.places.borrow_mut();
-        let entry = places.entry(path.to_owned()).or_insert_with(|| {
-            let found = resolve_within(root, Path::new(path));
-            let wanted = || root.join(path.trim_start_matches('/'));
-            found.map_err(|error| self.misses(wanted(), error)).ok()
-        });
-        entry.clone()
+        places.insert(path.to_owned(), found.clone());
+        found
     }
 
     fn opened(&self, path: &Path) -> Option<File> {
         let mut opened = self.opened.borrow_mut();
-        let entry = opened.entry(path.to_owned()).or_insert_with(|| {
+        if !opened.contains_key(path) {
+            self.may_ask().then_some(())?;
             let file = open_named(path);
-            file.map_err(|error| self.misses(path.to_owned(), error))
-                .ok()
-        });
-        entry.as_ref().and_then(|file| file.try_clone().ok())
+            let file = file.map_err(|error| self.misses(path.to_owned(), error));
+            opened.insert(path.to_owned(), file.ok());
+        }
+        opened.get(path)?.as_ref()?.try_clone().ok()
+    }
+
+    fn may_ask(&self) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        self.asked.get() <= FILES_MOST
+    }
+
+    /// The number of files beyond which none was asked for, if there are more.
+    pub fn asked_only(&self) -> Option<usize> {
+        (self.asked.get() > FILES_MOST).then_some(FILES_MOST)
     }
 
     fn misses(&self, path: PathBuf, error: Error) {
@@ -452,8 +480,7 @@ impl CoreFile {
 
     /// What the core holds of a stretch; then what the mapped file holds.
     fn read_some(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let after = self.loads.partition_point(|load| load.start <= address);
-        let Some(load) = self.loads[..after].last().filter(|l| address < l.end) else {
+        let Some(load) = self.load(address) else {
             return self.read_file(address, buffer);
         };
         let into = address - load.start;

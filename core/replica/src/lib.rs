@@ -36,6 +36,8 @@ mod kept;
 mod last_call;
 mod live;
 mod locked;
+#[cfg(test)]
+mod made_up;
 mod native;
 mod opened;
 mod pages;

@@ -18,6 +18,8 @@ use crate::source::{Identity, Page, Region, ThreadState, PAGE};
 use crate::supposition::Supposing;
 use crate::touched::{is_too_much, Counted};
 
+/// The code segments of 32-bit programs, of Linux itself and of one below Xen.
+const SHORT_MODE: [u64; 2] = [0x23, 0xe023];
 /// `si_code` of a SIGSEGV where nothing is mapped.
 const NOTHING_MAPPED: i32 = 1;
 /// Bytes that are compared at once.
@@ -215,7 +217,13 @@ impl<'a> Replica<'a> {
                         return Ok(Event::Step);
                     }
                 }
-                Stop::Call => return self.call(),
+                _ if self.is_short() => return Ok(Event::Halt(Halt::Short)),
+                Stop::ShortCall => return Ok(Event::Halt(Halt::Short)),
+                Stop::Call => {
+                    self.behind_call = true;
+                    return self.call(self.registers.orig_rax as u32);
+                }
+                Stop::OldCall => return self.call(self.registers.rax as u32),
                 Stop::Alarm => return Ok(Event::Tick),
                 Stop::Signal {
                     number: libc::SIGSEGV,
@@ -246,9 +254,13 @@ impl<'a> Replica<'a> {
         is_too_much()
     }
 
-    fn call(&mut self) -> Result<Event> {
+    /// Does it run code of 32-bit programs?
+    pub(crate) fn is_short(&self) -> bool {
+        SHORT_MODE.contains(&self.registers.cs)
+    }
+
+    fn call(&mut self, number: u32) -> Result<Event> {
         let r = self.registers;
-        let number = r.orig_rax as u32;
         let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
         let result = match self.answer_or_suppose(number, &arguments)? {
             Answer::Result(result) => result,
@@ -257,7 +269,6 @@ impl<'a> Replica<'a> {
         self.registers.rax = result as u64;
         self.registers.orig_rax = u64::MAX;
         self.child.set_registers(&self.registers)?;
-        self.behind_call = true;
         Ok(Event::Call { number, result })
     }
 

@@ -38,6 +38,9 @@ impl Replica<'_> {
         if self.is_too_large() {
             return Ok(Event::Halt(Halt::TooLarge));
         }
+        if self.is_short() {
+            return Ok(Event::Halt(Halt::Short));
+        }
         let code = match self.software.is_off {
             true => None,
             false => self.decode()?,

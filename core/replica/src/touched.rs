@@ -72,82 +72,8 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::*;
     use crate::answer::Halt;
-    use crate::descriptors::Descriptors;
-    use crate::pages::Pages;
-    use crate::replica::Replica;
-    use crate::source::{Identity, Region, Source, ThreadState};
-    use crate::window::go_round;
-
-    const CODE: u64 = 0x40_0000;
-    const LARGE: u64 = 0x10_0000_0000;
-
-    /// Code, and memory without an end in which each page begins with its address.
-    struct Endless {
-        regions: Vec<Region>,
-        code: &'static [u8],
-    }
-
-    impl Source for Endless {
-        fn regions(&self) -> &[Region] {
-            &self.regions
-        }
-
-        fn read_page(&self, address: u64, page: &mut [u8; PAGE as usize]) -> bool {
-            page.fill(0);
-            match address {
-                CODE => page[..self.code.len()].copy_from_slice(self.code),
-                _ => page[..8].copy_from_slice(&address.to_le_bytes()),
-            }
-            true
-        }
-
-        fn descriptors(&self) -> Option<&Descriptors> {
-            None
-        }
-    }
-
-    fn region(start: u64, bytes: u64, protection: i32) -> Region {
-        Region {
-            start,
-            end: start + bytes,
-            protection,
-            fresh: false,
-            anonymous: false,
-        }
-    }
-
-    /// Why the copy of a thread went no further that executes this with `rbx` = [`LARGE`].
-    fn halt(code: &'static [u8], in_software: bool) -> Option<Halt> {
-        let source = Endless {
-            regions: vec![
-                region(CODE, PAGE, libc::PROT_READ | libc::PROT_EXEC),
-                region(LARGE, 1 << 45, libc::PROT_READ | libc::PROT_WRITE),
-            ],
-            code,
-        };
-        // SAFETY: plain data.
-        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-        (registers.rip, registers.rbx, registers.rsp) = (CODE, LARGE, LARGE + PAGE / 2);
-        (registers.cs, registers.ss, registers.eflags) = (0x33, 0x2b, 0x202);
-        let state = ThreadState {
-            registers,
-            extended: Vec::new(),
-            stack: Vec::new(),
-            recalled: Default::default(),
-            identity: Identity::default(),
-        };
-        let pages = Pages::new(&source);
-        let mut copy = Replica::start(&pages, &state).expect("a copy");
-        if !in_software {
-            copy.without_software();
-        }
-        let round = go_round(&mut copy, u32::MAX, Duration::from_secs(600), |_| false);
-        round.expect("it goes on").halt
-    }
+    use crate::made_up::halt;
 
     #[test]
     fn a_copy_that_walks_through_memory_without_an_end_halts_for_good() {
@@ -156,8 +82,8 @@ mod tests {
         // mov [rbx],rax; add rbx,0x1000; jmp back
         let writes = b"\x48\x89\x03\x48\x81\xc3\x00\x10\x00\x00\xeb\xf4";
         for code in [reads, writes] {
-            assert_eq!(halt(code, true), Some(Halt::TooLarge));
+            assert_eq!(halt(code, true, u32::MAX), Some(Halt::TooLarge));
         }
-        assert_eq!(halt(reads, false), Some(Halt::TooLarge));
+        assert_eq!(halt(reads, false, u32::MAX), Some(Halt::TooLarge));
     }
 }

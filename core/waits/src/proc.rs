@@ -2,7 +2,7 @@
 //! The lines of /proc that say what a thread is doing.
 
 use flagfinder_code::{AddressSpace, ProcessMemory};
-use flagfinder_linux::proc::{name, Status};
+use flagfinder_linux::proc::Status;
 
 /// The system call a thread is in, as /proc/PID/task/TID/syscall tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
         memory.is_ok_and(|memory| memory.read(at, buffer) == buffer.len())
     };
     Some(Look {
-        name: name(pid, tid)?,
+        name: status.name()?,
         state: status
             .text("State:")
             .and_then(|s| s.chars().next())

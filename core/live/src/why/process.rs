@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use flagfinder_code::{own_id, AddressSpace, Code, Names, NamesInput, Spot};
+use flagfinder_code::{AddressSpace, Code, Names, NamesInput, Spot};
 use flagfinder_linux::proc::{self, is_over};
 use flagfinder_replica::CoreFile;
 use rustc_hash::FxHashMap;
@@ -67,8 +67,6 @@ impl Process {
     }
 
     fn of(pid: u32, activities: Vec<Activity>) -> Process {
-        let tids = activities.iter().map(|activity| activity.tid);
-        let own_ids = tids.map(|tid| (own_id(pid, tid), tid)).collect();
         let inside = || {
             let memory = Rc::new(Memory::open(pid).ok()?);
             Some(Inside::new(
@@ -76,10 +74,13 @@ impl Process {
                 Names::new(NamesInput::from_live(pid).ok()?),
             ))
         };
+        let inside = inside();
+        let of_inside = inside.as_ref().map(|inside| &inside.names.input().threads);
+        let own_ids = of_inside.into_iter().flatten().map(|t| (t.own_id, t.tid));
         Process {
             pid,
-            inside: inside(),
-            own_ids,
+            own_ids: own_ids.collect(),
+            inside,
             places: places(&activities),
             activities,
             left_out: Vec::new(),

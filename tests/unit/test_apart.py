@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: MIT
+"""Questions that are asked in a process of their own."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from flagfinder.live.apart import ask_apart
+
+
+def test_what_the_engine_prints_as_it_fails_can_not_act_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(_: object) -> None:
+        os.write(2, b"panicked at \x1b]0;title\x07\x9b31m\n  in name\xe2\x80\xaegpj\n")
+        raise OSError
+
+    with pytest.raises(OSError):
+        ask_apart(fails, 20)
+    told = capsys.readouterr().err
+    assert told.startswith("panicked at \\u001b]0;title\\u0007") and told.count("\n") == 2
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(told)
