@@ -86,15 +86,16 @@ def test_stacks_have_java_s_calls_with_their_lines(mode: str, tmp_path: Path) ->
         pid = str(process.pid)
         ran = flagfinder("why", "--json", "--stacks", pid, timeout=120)
         told = subprocess.run([jstack, pid], capture_output=True, text=True, check=True).stdout
+    of_java = re.compile(r"at ([\w./$@]+)\((?:[^()/]*/)?\w+\.java:(\d+)\)")
     stacks = {one["name"]: one["frames"] for one in json.loads(ran.stdout)["stacks"]}
     for name in ("one", "two"):
         of_thread = told.partition(f'"{name}" ')[2].partition("\n\n")[0]
         truth = [
             (method.rpartition("/")[2], int(line))
-            for method, line in re.findall(r"at ([\w./$@]+)\([\w]+\.java:(\d+)\)", of_thread)
+            for method, line in of_java.findall(of_thread)
         ]
         frames = [(one["function"], one["line"]) for one in stacks[name]]
-        assert len(truth) > 2
+        assert len(truth) > 1
         assert [one for one in frames if one in truth] == truth
 
 

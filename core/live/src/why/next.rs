@@ -41,9 +41,8 @@ pub fn of(links: &[Link], root: &Root, facts: Facts<'_>) -> Option<String> {
         stacks_of,
         parent,
     } = facts;
-    let stacks = |pid: u32| {
-        (stacks_of != Some(pid)).then(|| format!("flagfinder why {pid} --stacks"))
-    };
+    let stacks =
+        |pid: u32| (stacks_of != Some(pid)).then(|| format!("flagfinder why {pid} --stacks"));
     Some(match root.kind {
         RootKind::Stopped => match stopped_by(pid, tid) {
             Some(By::Tracer(_)) => format!("grep TracerPid /proc/{pid}/task/{tid}/status"),
