@@ -23,10 +23,10 @@ NAMES = {
     "lock": "java.util.concurrent.locks.ReentrantLock$",
 }
 
-# In which method, and in what line.
+# In which method, and in what line. An interpreter that enters a monitor has gone on already.
 WAITS = {
-    "monitor": ("hold", "synchronized (other)"),
-    "lock": ("lock", "other.lock();"),
+    "monitor": ("hold", ("synchronized (other)", "not reached")),
+    "lock": ("lock", ("other.lock();",)),
 }
 
 
@@ -61,10 +61,10 @@ def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> Non
         link = links[waiter]
         assert (link["owed_by"]["name"], link["known"]) == (owner, "seen"), report["story"]
         assert link["waits_for"]["name"].startswith(NAMES[how]), report["story"]
-        function, statement = WAITS[how]
+        function, statements = WAITS[how]
         line = SOURCES.joinpath("TwoLocks.java").read_text().split("\n")[link["at"]["line"] - 1]
         assert link["at"]["function"] == f"TwoLocks.{function}", report["story"]
-        assert statement in line, report["story"]
+        assert any(one in line for one in statements), report["story"]
 
 
 @pytest.mark.live
