@@ -91,8 +91,7 @@ def test_stacks_have_java_s_calls_with_their_lines(mode: str, tmp_path: Path) ->
     for name in ("one", "two"):
         of_thread = told.partition(f'"{name}" ')[2].partition("\n\n")[0]
         truth = [
-            (method.rpartition("/")[2], int(line))
-            for method, line in of_java.findall(of_thread)
+            (method.rpartition("/")[2], int(line)) for method, line in of_java.findall(of_thread)
         ]
         frames = [(one["function"], one["line"]) for one in stacks[name]]
         assert len(truth) > 1
