@@ -4,7 +4,6 @@
 use flagfinder_code::{Code, Spot};
 use serde::{Deserialize, Serialize};
 
-use super::tested::Tested;
 use crate::deadline::Deadline;
 use crate::report::Source;
 
@@ -145,6 +144,16 @@ pub struct ThreadStack {
     pub call: Option<String>,
     /// Innermost first.
     pub frames: Vec<OpenCall>,
+}
+
+/// A test, and the thread that runs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested {
+    pub pid: u32,
+    /// Null: a task of a scheduler runs it.
+    pub tid: Option<u32>,
+    #[serde(flatten)]
+    pub spot: Spot,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

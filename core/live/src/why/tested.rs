@@ -8,10 +8,10 @@
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{Spot, Whose};
-use serde::{Deserialize, Serialize};
 
 use super::asked::InSource;
 use super::process::{Process, Processes};
+use super::report::Tested;
 use super::{goroutines, java};
 use crate::stack::Stack;
 
@@ -29,16 +29,6 @@ const FILES: [&str; 3] = ["/_pytest/", "/unittest/case.py", "/unittest/async_cas
 const PROCESSES: usize = 3;
 const THREADS: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(200);
-
-/// A test, and the thread that runs it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tested {
-    pub pid: u32,
-    /// Null: a task of a scheduler runs it.
-    pub tid: Option<u32>,
-    #[serde(flatten)]
-    pub spot: Spot,
-}
 
 /// Of these processes.
 pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> Vec<Tested> {
