@@ -375,3 +375,24 @@ def test_what_can_t_be_started_is_told(words: list[str], status: int, found: str
     ran = flagfinder("guard", *words, timeout=60)
     assert ran.returncode == status
     assert_four_parts(ran.stderr, found)
+
+
+TESTS = """\
+import threading, unittest
+class Cases(unittest.TestCase):
+    def helper(self):
+        threading.Event().wait()
+    def test_never_ends(self):
+        self.helper()
+unittest.main()
+"""
+
+
+@pytest.mark.live
+def test_the_test_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    script = tmp_path / "cases.py"
+    script.write_text(TESTS)
+    ran = flagfinder("guard", "--after", "4", "--", sys.executable, script, timeout=60)
+    assert "title=Cases.test_never_ends() cases.py%3A6 hangs::" in ran.stdout, ran.stdout
+    assert "%0Atest: Cases.test_never_ends() cases.py:6%0A" in ran.stdout

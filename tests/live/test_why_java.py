@@ -23,10 +23,10 @@ NAMES = {
     "lock": "java.util.concurrent.locks.ReentrantLock$",
 }
 
-# In which method, and in what line.
+# In which method, and in what line. An interpreter that enters a monitor has gone on already.
 WAITS = {
-    "monitor": ("hold", "synchronized (other)"),
-    "lock": ("lock", "other.lock();"),
+    "monitor": ("hold", ("synchronized (other)", "not reached")),
+    "lock": ("lock", ("other.lock();",)),
 }
 
 
@@ -61,10 +61,10 @@ def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> Non
         link = links[waiter]
         assert (link["owed_by"]["name"], link["known"]) == (owner, "seen"), report["story"]
         assert link["waits_for"]["name"].startswith(NAMES[how]), report["story"]
-        function, statement = WAITS[how]
+        function, statements = WAITS[how]
         line = SOURCES.joinpath("TwoLocks.java").read_text().split("\n")[link["at"]["line"] - 1]
         assert link["at"]["function"] == f"TwoLocks.{function}", report["story"]
-        assert statement in line, report["story"]
+        assert any(one in line for one in statements), report["story"]
 
 
 @pytest.mark.live
@@ -86,15 +86,15 @@ def test_stacks_have_java_s_calls_with_their_lines(mode: str, tmp_path: Path) ->
         pid = str(process.pid)
         ran = flagfinder("why", "--json", "--stacks", pid, timeout=120)
         told = subprocess.run([jstack, pid], capture_output=True, text=True, check=True).stdout
+    of_java = re.compile(r"at ([\w./$@]+)\((?:[^()/]*/)?\w+\.java:(\d+)\)")
     stacks = {one["name"]: one["frames"] for one in json.loads(ran.stdout)["stacks"]}
     for name in ("one", "two"):
         of_thread = told.partition(f'"{name}" ')[2].partition("\n\n")[0]
         truth = [
-            (method.rpartition("/")[2], int(line))
-            for method, line in re.findall(r"at ([\w./$@]+)\([\w]+\.java:(\d+)\)", of_thread)
+            (method.rpartition("/")[2], int(line)) for method, line in of_java.findall(of_thread)
         ]
         frames = [(one["function"], one["line"]) for one in stacks[name]]
-        assert len(truth) > 2
+        assert len(truth) > 1
         assert [one for one in frames if one in truth] == truth
 
 

@@ -114,7 +114,7 @@ def test_python_s_own_lines_are_named_and_its_library_s_are_not(tmp_path: Path) 
         ("forth", "work.py", 6),
         ("back", "work.py", 10),
     ]
-    assert "at forth() work.py:6 waits for `with OTHER`, owed" in report["story"][2]
+    assert "at forth() work.py:6 waits for `with OTHER`, owed" in report["story"][1]
     names = [[call["function"] for call in stack["frames"]] for stack in report["stacks"]]
     waits = next(calls for calls in names if "forth" in calls)
     place = waits.index("forth")
