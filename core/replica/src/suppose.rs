@@ -431,8 +431,8 @@ impl Replica<'_> {
         }))
     }
 
-    /// A mutex of glibc also says who has it, and its code asserts that nobody does once its word is
-    /// free.
+    /// A mutex of glibc also says who has it, and its code asserts that nobody does once the word
+    /// is free.
     fn forget_owner(&mut self, mutex: u64) -> Result<()> {
         const OWNER: u64 = 8;
         let mut fields = [0; 20];
@@ -444,8 +444,8 @@ impl Replica<'_> {
     }
 }
 
-/// Behind the word: how often it is taken, by which thread, how many use it, and of which kind it is
-/// (`struct __pthread_mutex_s`).
+/// Behind the word: how often it is taken, by which thread, how many use it, and of which kind it
+/// is (`struct __pthread_mutex_s`).
 fn is_held_mutex(fields: &[u8; 20]) -> bool {
     const MOST_THREADS: u32 = 1 << 22;
     const ELISION: u32 = 0x300;
