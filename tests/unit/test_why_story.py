@@ -129,6 +129,14 @@ def test_marks_are_explained_once_at_the_end(capsys: pytest.CaptureFixture[str])
     assert "[assumed]" not in shown[-1], "what no line has is not explained"
 
 
+def test_a_root_that_is_assumed_is_marked_and_not_found() -> None:
+    links = [link(node(1), node(2), known="assumed"), link(node(2), None, reason="it sleeps")]
+    for kind in ("timer", "stopped"):
+        told = report(links, kind, "it sleeps", {**node(2), "assumed": True})
+        assert told.lines[0][-1] == ("[assumed]", "unsure")
+        assert not told.found and report(links, kind, "it sleeps", node(2)).found
+
+
 def test_a_reader_is_sent_into_the_circle_or_to_the_end_of_the_chain() -> None:
     assert str(circle().place) == "one() dead.c:5"
     sleeps = report(

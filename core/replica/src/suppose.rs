@@ -430,7 +430,7 @@ impl Replica<'_> {
         }))
     }
 
-    /// A mutex of glibc also says who has it, and its code asserts that nobody does once its word
+    /// A mutex of glibc also says who has it, and its code asserts that nobody does once the word
     /// is free.
     fn forget_owner(&mut self, mutex: u64) -> Result<()> {
         const OWNER: u64 = 8;

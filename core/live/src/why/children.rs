@@ -160,7 +160,7 @@ pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
         let waits_for = obstacles[0].waits_for.clone();
         obstacles.push(Obstacle::by_elimination(
             pid,
-            vec![any.is_to(effect)],
+            vec![any.with(effect)],
             waits_for,
         ));
     }

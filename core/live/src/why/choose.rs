@@ -122,7 +122,7 @@ fn idles(top: &[&Way], node: &Node) -> Option<Chosen> {
 }
 
 fn listed(texts: &[String]) -> String {
-    const SHOWN: usize = 3;
+    const SHOWN: usize = 5;
     let shown = texts[..texts.len().min(SHOWN)].join("; ");
     match texts.len().saturating_sub(SHOWN) {
         0 => shown,
@@ -135,7 +135,12 @@ fn undecided(ways: &[Way], like: &Way, node: &Node) -> Chosen {
     // What a thread is blocked in tells more than that another waits for whatever comes.
     let mut sorted: Vec<&Way> = ways.iter().collect();
     sorted.sort_by_key(|way| way.weight() == Some(Weight::Idle));
-    let what = match ways.len() {
+    // One thread may end the wait in several ways.
+    let owed_by = |way: &Way| way.links[0].owed_by.as_ref().map(|owed| owed.node.tid);
+    let mut owing: Vec<Option<u32>> = ways.iter().map(owed_by).collect();
+    owing.sort_unstable();
+    owing.dedup();
+    let what = match owing.len() {
         1 => "nothing says who ends this wait; the only thread left that could".to_owned(),
         count => format!("{count} threads could end this wait, and nothing tells them apart"),
     };

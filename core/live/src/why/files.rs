@@ -312,12 +312,9 @@ fn by_own_threads(
     let tids = processes
         .get(place.pid)
         .map_or_else(Vec::new, Process::tids);
-    let reason = format!(
-        "only threads of process {} have it, and the others wait too",
-        place.pid
-    );
+    let reason = format!("process {} has both ends of it", place.pid);
     let others = tids.into_iter().filter(|tid| *tid != place.tid);
-    let debtors = Debtor::any_of(place.pid, others.collect(), reason).map(|one| one.is_to(effect));
+    let debtors = Debtor::any_of(place.pid, others.collect(), reason).map(|one| one.with(effect));
     let end = End::unknown(format!(
         "no other thread of process {} is left that could write to it",
         place.pid
@@ -372,7 +369,7 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         let reason = format!("it holds the end that {does} it, fd {}", owner.fd);
         let on = others.iter().filter(|one| one.pid == owner.pid);
         if !debtors.iter().any(|debtor| debtor.who == who) {
-            debtors.push(Debtor::seen(who, reason).is_to(uses(on.map(|one| one.fd).collect())));
+            debtors.push(Debtor::seen(who, reason).with(uses(on.map(|one| one.fd).collect())));
         }
     }
     let mut owed = place.owed(&what, debtors);

@@ -54,7 +54,7 @@ fn held(what: &str, locks: Option<FileLocks>) -> Obstacle {
             let reason = format!("process {holder} ({name}) holds the lock ({kind})");
             let on = proc::descriptors(*holder).into_iter();
             let on = on.filter(|fd| link(*holder, *fd).as_deref() == Some(what));
-            Debtor::seen(Who::Process(*holder, None), reason).is_to(Effect::Unlock(on.collect()))
+            Debtor::seen(Who::Process(*holder, None), reason).with(Effect::Unlock(on.collect()))
         })
         .collect();
     if debtors.is_empty() {

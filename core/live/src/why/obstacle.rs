@@ -119,7 +119,7 @@ impl Debtor {
         }
     }
     #[must_use]
-    pub fn is_to(self, effect: Effect) -> Debtor {
+    pub fn with(self, effect: Effect) -> Debtor {
         Debtor {
             effect: Some(effect),
             ..self

@@ -162,16 +162,6 @@ pub struct ThreadStack {
     pub frames: Vec<OpenCall>,
 }
 
-/// A test, and the thread that runs it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tested {
-    pub pid: u32,
-    /// Null: a task of a scheduler runs it.
-    pub tid: Option<u32>,
-    #[serde(flatten)]
-    pub spot: Spot,
-}
-
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WhyReport {
     #[serde(skip_deserializing, default = "WhyReport::schema")]

@@ -182,6 +182,7 @@ pub(super) fn told_alike(ways: &[&Way], node: &Node) -> Vec<String> {
             groups.push((does, Vec::new()));
             groups.len() - 1
         });
+        let who = who.filter(|who| !groups[at].1.contains(who));
         groups[at].1.extend(who);
     }
     let text = |(does, who): (String, Vec<Node>)| match &who[..] {
