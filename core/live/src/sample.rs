@@ -10,8 +10,8 @@ use flagfinder_waits::proc::{self, Call, Look};
 
 /// How long threads are watched.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(200);
-/// How often threads are looked at during the sample, to see the calls that they sleep in. A look at
-/// more than [`CROWD`] threads takes longer than the sample.
+/// How often threads are looked at during the sample, to see the calls that they sleep in. A look
+/// at more than [`CROWD`] threads takes longer than the sample.
 const LOOKS: u32 = 8;
 const LOOKS_AT_CROWD: u32 = 2;
 const CROWD: usize = 2000;

@@ -7,13 +7,12 @@
 //! its thread held. Blind spots: data that came; what epoll descriptors watch; calls that wait.
 
 use std::io::Result;
-use std::sync::Arc;
 
 use flagfinder_linux::descriptors::{named, Named};
 use flagfinder_linux::syscalls::{self, Role};
 
 use crate::answer::{Answer, Halt};
-use crate::last_call::LastCall;
+use crate::guessed::{command, Guess, Guessed};
 use crate::replica::Replica;
 
 /// Most entries of a poll of which it is supposed that they are ready.
@@ -21,51 +20,6 @@ const MOST: u64 = 4;
 
 /// Bytes that an eventfd or a timer gives.
 const COUNTER: u64 = 8;
-
-/// An answer for each call of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guess {
-    /// As x86-64 Linux counts them.
-    pub number: u32,
-    /// The descriptor that it is about, if the call has one as first argument.
-    pub descriptor: Option<i32>,
-    /// Of calls for several things: which.
-    command: Option<u64>,
-    /// May the loop turn on it? Other calls only say something about the process, or take what
-    /// came once.
-    pub decides: bool,
-    /// What it answers.
-    pub answer: Guessed,
-}
-
-/// What is answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guessed {
-    /// Negative errno where the call fails. What it fills holds zeroes.
-    Result(i64),
-    /// A poll finds only this descriptor ready, for these events.
-    Ready(i32, i16),
-}
-
-fn command(number: u32, a: &[u64; 6]) -> Option<u64> {
-    let has = matches!(i64::from(number), libc::SYS_ioctl | libc::SYS_fcntl);
-    has.then_some(a[1])
-}
-
-impl Guess {
-    /// Is it an answer for this call?
-    pub fn is_of(&self, number: u32, a: &[u64; 6]) -> bool {
-        self.number == number
-            && self.descriptor == syscalls::descriptor(number, a)
-            && self.command == command(number, a)
-    }
-
-    /// Are both answers for the same call?
-    pub fn is_of_same_call(&self, other: &Guess) -> bool {
-        let call = |guess: &Guess| (guess.number, guess.descriptor, guess.command);
-        call(self) == call(other)
-    }
-}
 
 impl Replica<'_> {
     /// The answers that the call may have given at which the copy halted, the likeliest first.
@@ -104,8 +58,8 @@ impl Replica<'_> {
 
     /// Did the last poll find something to read there?
     fn has_come(&self, fd: i32) -> bool {
-        let found = |last: &Arc<LastCall>| last.ready.get(&fd).copied();
-        let found = self.recalled.last.as_ref().and_then(found);
+        let last = self.recalled.last.as_ref();
+        let found = last.and_then(|last| last.ready.get(&fd).copied());
         found.is_some_and(|found| found & libc::POLLIN != 0)
     }
 

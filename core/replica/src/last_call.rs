@@ -10,7 +10,7 @@ use flagfinder_code::AddressSpace;
 use flagfinder_linux::syscalls;
 use rustc_hash::FxHashMap;
 
-use crate::guess::Guess;
+use crate::guessed::Guess;
 
 /// What is known of the calls of a thread that is no more.
 #[derive(Clone, Debug, Default)]

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::answer::Halt;
     use crate::descriptors::Descriptors;
-    use crate::guess::Guessed;
+    use crate::guessed::Guessed;
     use crate::last_call::Recalled;
     use crate::pages::Pages;
     use crate::source::{Identity, Region, Source, ThreadState, PAGE};
