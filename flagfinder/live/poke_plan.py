@@ -99,8 +99,9 @@ def plan_poke(
         )
     name = known.name if known else f"{address:#x}"
     if seen_in is not None and seen is not None:
+        tests = "polls" if seen in seen_in.flags else "tests"
         why = (
-            f"thread {seen_in.tid} ({seen_in.name}) polls it and leaves its loop when "
+            f"thread {seen_in.tid} ({seen_in.name}) {tests} it and leaves its loop when "
             f"{seen.exit_when}"
         )
     else:
@@ -126,9 +127,9 @@ def _address(report: SpinReport, found: FoundFlag, flag: Flag) -> int:
 
 
 def polling(report: SpinReport, address: int) -> tuple[SpinThread | None, Flag | None]:
-    """The thread that polls this word, and what is known of the word."""
+    """The thread whose loop tests this word, and what is known of the word."""
     for thread in report.threads:
-        for flag in thread.flags:
+        for flag in (*thread.flags, *thread.considered):
             if flag.spin_address == address:
                 return thread, flag
     return None, None

@@ -72,7 +72,8 @@ class SpinThread:
     running. ``via`` says where its instructions were seen, in a copy or in place, and
     ``via_reason`` why there; both are None where none were.
 
-    ``python`` is None when it runs no Python, or when that could not be read. ``script`` is the
+    ``considered`` are words that its loop tests, and that are not said to be waited for. ``python``
+    is None when it runs no Python, or when that could not be read. ``script`` is the
     loop in which a shell asks something.
     """
 
@@ -84,6 +85,7 @@ class SpinThread:
     reason: str
     loop: Loop | None
     flags: tuple[Flag, ...]
+    considered: tuple[Flag, ...]
     notes: tuple[str, ...]
     explain: tuple[str, ...]
     wait: Wait | None
@@ -389,6 +391,7 @@ def _thread(raw: SpinThreadFields) -> SpinThread:
         kind=raw["class"],
         loop=loop_from_raw(raw.get("loop")),
         flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
+        considered=tuple(flag_from_raw(item) for item in raw.get("considered") or ()),
         wait=_wait(raw.get("wait")),
         python=PythonCode.from_raw(python) if python else None,
         script=ScriptLoop.from_raw(raw["script"]) if "script" in raw else None,

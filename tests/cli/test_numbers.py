@@ -44,6 +44,7 @@ LONG = {
     ("registers", "blocks", "high"),
     ("trace dump", "limit", "high"),
     ("trace export", "instructions", "high"),
+    ("why", "apart", "high"),
 }
 
 
@@ -65,6 +66,8 @@ def given(verb: str, action: argparse.Action, text: str, files: Files) -> list[s
         ("events record", "--stack-budget"): ["--stacks", "all"],
         ("trace export", "--instructions"): ["--format", "tenet"],
     }.get((verb, option), [])
+    if option == "--for":  # between looks at all processes
+        return [verb, "--all", f"{option}={text}"]
     if "--pid" in [option, *needed]:
         words = words[:end]
     return [*words[:end], *needed, f"{option}={text}", *words[end:]]

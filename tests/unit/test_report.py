@@ -249,6 +249,7 @@ def _thread(tid: int, reason: str = "it does something else each time") -> SpinT
         reason=reason,
         loop=None,
         flags=(),
+        considered=(),
         notes=(),
         explain=(),
         wait=None,
