@@ -26,7 +26,7 @@ RESULTS = (RIGHT, CONTAINS, HALF, NOTHING, WRONG, FAILED)
 # Of a process that nothing is wrong with nobody may say these.
 _NEVER_OF_HEALTHY = ("deadlock", "ended", "stopped", "frozen")
 # Of a word that is no answer.
-_NO_CLAIM = ("unsure", "ruled-out")
+_NO_CLAIM = ("assumed", "unsure", "ruled-out")
 
 
 @dataclass(frozen=True)

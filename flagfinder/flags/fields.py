@@ -20,6 +20,7 @@ Standing = Literal[
     "ends-loop",
     "by-code",
     "one-of-several",
+    "assumed",
     "unsure",
     "ruled-out",
 ]

@@ -22,6 +22,8 @@ pub enum Standing {
     ByCode,
     /// Another candidate would end the loop as well, and nothing tells which is waited for.
     OneOfSeveral,
+    /// It rests on answers of calls that nothing shows.
+    Assumed,
     /// Too little speaks for it to claim anything.
     #[default]
     Unsure,
@@ -30,8 +32,8 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Is it said that the loop waits for it?
-    pub fn is_claim(self) -> bool {
-        self <= Standing::OneOfSeveral
+    /// Is it told as the answer?
+    pub fn is_told(self) -> bool {
+        self <= Standing::Assumed
     }
 }

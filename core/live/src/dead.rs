@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::{Maps, Names};
 use flagfinder_failure::Failure;
-use flagfinder_flags::{find_in_live_window, has_flag, FlagKind, Report, ThreadName, Verdict};
+use flagfinder_flags::{
+    find_in_live_window, has_flag, FlagKind, Report, Standing, ThreadName, Verdict,
+};
 use flagfinder_linux::futex;
 use flagfinder_linux::syscalls::{self, role, Role};
 use flagfinder_machine::Window;
@@ -456,6 +458,7 @@ fn doubt_assumed(report: &mut Report, guessed: Option<&str>) {
     let doubtful = report.flags.iter_mut();
     for flag in doubtful.filter(|flag| guessed.is_some() || is_call(flag.kind)) {
         flag.confidence = flag.confidence.min(ASSUMED);
+        flag.standing = flag.standing.max(Standing::Assumed);
         let why = guessed.unwrap_or("assumed: that polls find what they last found");
         flag.evidence.insert(0, why.into());
     }

@@ -190,10 +190,10 @@ impl Driver<'_> {
     }
 }
 
-/// A thread whose first flag is no claim has none. Was it such a thread?
+/// A thread whose first flag is too unsure to be told has none. Was it such a thread?
 fn leave_unsure(thread: &mut ThreadReport) -> bool {
     let unsure = thread.flags.first();
-    let Some(first) = unsure.filter(|first| !first.flag.standing.is_claim()) else {
+    let Some(first) = unsure.filter(|first| !first.flag.standing.is_told()) else {
         return false;
     };
     let doubt = first.flag.evidence.first().map_or("", String::as_str);
