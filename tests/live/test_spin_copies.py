@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import assert_found, compiled, flagfinder, started, wait_for_rounds
+from harness import (
+    MachineTooBusyError,
+    assert_found,
+    compiled,
+    flagfinder,
+    started,
+    wait_for_rounds,
+    waiting_for_a_cpu,
+)
 from planted import built, planted
 
 SOURCE = Path(__file__).parent / "programs" / "copies.c"
@@ -73,6 +81,21 @@ def test_work_that_asks_whether_it_is_to_stop_is_no_wait(
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("process", ["backs-off"], indirect=True)
+def test_who_backs_off_by_chance_still_waits(process: subprocess.Popen[bytes]) -> None:
+    flag = first_thread(process)["flags"][0]
+    assert (flag["symbol"], flag["standing"]) == ("never", "ends-loop")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("process", ["puts-off"], indirect=True)
+def test_what_a_thread_does_itself_is_not_waited_for(process: subprocess.Popen[bytes]) -> None:
+    ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
+    thread = json.loads(ran.stdout)["threads"][0]
+    assert not thread["flags"], thread["reason"]
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("process", ["looks"], indirect=True)
 def test_rounds_that_look_through_much_are_followed_to_their_end(
     process: subprocess.Popen[bytes],
@@ -81,7 +104,10 @@ def test_rounds_that_look_through_much_are_followed_to_their_end(
     thread = json.loads(ran.stdout)["threads"][0]
     # A round does much, and nobody is known to write the flag, nor what the table holds.
     assert not thread["flags"], thread["reason"]
-    flag = next(one for one in thread["considered"] if one["symbol"] == "never")
+    [flag] = [one for one in thread["considered"] if one["symbol"] == "never"] or [None]
+    if flag is None and waiting_for_a_cpu() > 0.8:
+        raise MachineTooBusyError(ran.stderr + ran.stdout)
+    assert flag is not None, thread["reason"]
     assert thread["via"] == "replica", thread["via_reason"]
     assert flag["proof"]["outcome"] == "leaves", thread["explain"]
     for value, code, outcome in (("1", 0, "leaves"), ("0", 1, "returns")):

@@ -103,8 +103,6 @@ impl Builder<'_> {
             Some("it is made in few iterations only")
         } else if steady * 4 < count * 3 {
             Some("its answer changes while the loop goes on")
-        } else if self.outside.of_many.contains(&step) && Rule::OtherFiles.is_on() {
-            Some("it asks about another file each time: the loop makes progress")
         } else {
             None
         }

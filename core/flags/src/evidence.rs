@@ -127,8 +127,6 @@ pub struct Outside {
     pub live: bool,
     /// Paths that calls are about, or by which the loop opened their files, by step.
     pub paths: FxHashMap<u32, String>,
-    /// Steps of calls that are about another path nearly each time.
-    pub of_many: FxHashSet<u32>,
 }
 
 impl Outside {

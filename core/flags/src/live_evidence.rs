@@ -63,7 +63,6 @@ pub fn evidence(
         own_positions: own_position::own_positions(window, analysis, names, &code),
         live: true,
         paths: paths(window, analysis, process),
-        of_many: of_many(window, analysis, process),
         ..Outside::default()
     }
 }
@@ -86,26 +85,6 @@ fn paths(window: &Window, analysis: &Analysis, process: &dyn LiveMemory) -> FxHa
         Some((*step, text(process, address)?))
     });
     decides.collect()
-}
-
-/// Of the calls that decide a branch, those that are about another path nearly each time: a walk.
-fn of_many(window: &Window, analysis: &Analysis, process: &dyn LiveMemory) -> FxHashSet<u32> {
-    const LEAST: usize = 3;
-    let is_walk = |step: &u32| {
-        let Some(call) = window.syscall_at(*step) else {
-            return false;
-        };
-        let pc = window.pc(*step);
-        let calls = window.syscalls.iter();
-        let alike =
-            calls.filter(|other| other.number == call.number && window.pc(other.step) == pc);
-        let paths = alike.filter_map(|other| syscalls::path(other.number, &other.args));
-        let texts: Vec<Option<String>> = paths.map(|at| text(process, at)).collect();
-        let known: FxHashSet<&String> = texts.iter().flatten().collect();
-        known.len() >= LEAST && known.len() * 2 >= texts.len()
-    };
-    let steps = analysis.calls.iter().map(|(step, _)| *step);
-    steps.filter(is_walk).collect()
 }
 
 fn text(process: &dyn LiveMemory, address: u64) -> Option<String> {

@@ -12,11 +12,9 @@ use std::sync::OnceLock;
 pub enum Rule {
     CallFirst,
     Commands,
-    OtherFiles,
     WaitedWord,
     AlikeInMachine,
     ComesBack,
-    LeftBetween,
     Computes,
     StopBySignal,
     ProofOrder,
@@ -36,7 +34,7 @@ pub enum Rule {
 }
 
 /// All rules, in the order in which they are asked: the rule, its name, and what it does.
-pub const RULES: [(Rule, &str, &str); 23] = [
+pub const RULES: [(Rule, &str, &str); 21] = [
     (
         Rule::CallFirst,
         "call-first",
@@ -46,11 +44,6 @@ pub const RULES: [(Rule, &str, &str); 23] = [
         Rule::Commands,
         "commands",
         "A call that changes something asks nothing: its success does not keep a loop waiting.",
-    ),
-    (
-        Rule::OtherFiles,
-        "other-files",
-        "A call that is about another file nearly each time walks: the loop makes progress.",
     ),
     (
         Rule::WaitedWord,
@@ -66,11 +59,6 @@ pub const RULES: [(Rule, &str, &str); 23] = [
         Rule::ComesBack,
         "comes-back",
         "A word that gets its value again and again shows a thread that gets on.",
-    ),
-    (
-        Rule::LeftBetween,
-        "left-between",
-        "What the loop does not write is new again and again: the thread was elsewhere.",
     ),
     (
         Rule::Computes,

@@ -15,7 +15,7 @@ use flagfinder_analysis::tasks::switches;
 use flagfinder_analysis::Seen;
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
-use flagfinder_flags::{find_in_live_window, has_flag, Facts, Report, Rule, ThreadName, Verdict};
+use flagfinder_flags::{find_in_live_window, has_flag, Report, ThreadName};
 use flagfinder_linux::{futex, proc};
 use flagfinder_machine::Window;
 use flagfinder_replica::{Halt, Live, Moment, Pages, Round, Unready};
@@ -28,6 +28,7 @@ use crate::moments;
 use crate::original::{inputs, takes_input, How, Original, TAKES};
 use crate::tried::halted;
 use crate::unchanged::Words;
+use crate::whereabouts::Whereabouts;
 
 /// How long a copy goes on, unless it has shown enough before.
 const TIME: Duration = Duration::from_millis(1000);
@@ -88,7 +89,7 @@ pub fn look_at_copy_of(
             original.learn(&pages);
             continue;
         }
-        let unlike = unlike(&copied.round, &live, &pages, &mut original)?;
+        let unlike = unlike(&copied.round, &live, &pages, &mut original.places);
         break (copied.round, unlike);
     };
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
@@ -106,7 +107,6 @@ pub fn look_at_copy_of(
         report
     };
     let mut steps = round.window.len();
-    let mut windows = Vec::new();
     let seen = match unlike {
         Some(unlike) => {
             // It took data that was there, whatever others do: it makes progress.
@@ -116,7 +116,6 @@ pub fn look_at_copy_of(
                 None if unlike.by_others => match moments::look(pid, &mut original, &report)? {
                     Ok(agreed) => {
                         steps = agreed.steps;
-                        windows = agreed.windows;
                         Ok((agreed.report, agreed.why))
                     }
                     Err(more) => Err(unlike.and(&more)),
@@ -129,34 +128,11 @@ pub fn look_at_copy_of(
             let fit = format!(
                 "{looks} looks found it where its copy goes; what that reads did not change"
             );
-            windows.push(round.window);
-            Ok((of_several(report(&windows[0])), fit))
+            Ok((of_several(report(&round.window)), fit))
         }
-    };
-    let seen = match seen {
-        Ok((report, why)) if has_flag(&report) && Rule::LeftBetween.is_on() => {
-            let left = original.leaves(&Live::open(pid)?, &windows)?;
-            Ok((
-                left.map_or(report.clone(), |left| gets_on(report, left)),
-                why,
-            ))
-        }
-        seen => seen,
     };
     let held = original.held().collect();
     Ok(Finding::of_copy(seen, steps, original.places.held, held))
-}
-
-/// The report of a thread that left its loop and came back.
-fn gets_on(report: Report, why: String) -> Report {
-    let facts = Facts {
-        gets_on: true,
-        ..report.facts
-    };
-    Report {
-        facts,
-        ..Report::nothing(Verdict::NoFlag, why)
-    }
 }
 
 /// Sockets of which the loop takes data. A loop that waits for one of several takes none, however
@@ -184,47 +160,42 @@ fn waits_its_turn(halt: &Halt) -> bool {
 }
 
 /// `None`: it does what the thread does.
-fn unlike(
-    round: &Round,
-    live: &Live,
-    pages: &Pages,
-    original: &mut Original,
-) -> Result<Option<Unlike>, Failure> {
+fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -> Option<Unlike> {
     if switches(&round.window) {
-        return Ok(Some(Unlike {
+        return Some(Unlike {
             moved: true,
             ..Unlike::new("it changes stacks: a scheduler hands its tasks to other threads")
-        }));
+        });
     }
     if let Some(halt) = stopped(round) {
-        return Ok(Some(Unlike {
+        return Some(Unlike {
             by_others: waits_its_turn(halt),
             ..Unlike::new(format!("in a copy {}", halted(halt)))
-        }));
+        });
     }
     let words = Words::of(&round.window, live);
     let unready = Unready::of(std::slice::from_ref(&round.window), live);
     for pause in PAUSES {
         let ready = unready.ready_within(live, pause);
-        original.places.look();
+        places.look();
         if let Some(address) = words.changed(live) {
             let why =
                 format!("what it reads at {address:#x} changes, and its copy does not do that");
-            return Ok(Some(Unlike::by_others(why)));
+            return Some(Unlike::by_others(why));
         }
         if let Some(fd) = ready {
             let why = format!("fd {fd} is ready, and was not when its copy asked");
-            return Ok(Some(Unlike::by_others(why)));
+            return Some(Unlike::by_others(why));
         }
         if is_abandoned() {
             break;
         }
     }
-    original.places.complete();
-    if let Some(why) = original.places.elsewhere(&round.window, live) {
-        return Ok(Some(Unlike::by_others(why)));
+    places.complete();
+    if let Some(why) = places.elsewhere(&round.window, live) {
+        return Some(Unlike::by_others(why));
     }
-    Ok(pages
+    pages
         .changed_code()
-        .then(|| Unlike::new("its code changed meanwhile")))
+        .then(|| Unlike::new("its code changed meanwhile"))
 }

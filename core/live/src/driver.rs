@@ -310,7 +310,18 @@ fn stepped(
     report.held.clone_from(&finding.held);
     match &finding.report {
         Some(found) => {
-            let candidates = |flags: &[Flag]| flags.iter().cloned().map(Candidate::new).collect();
+            // All that the loop tests rests on the answers with which it is a loop.
+            let assumed = |flag: &Flag| flag.standing == Standing::Assumed;
+            let is_assumed = finding.is_assumed || found.flags.iter().any(assumed);
+            let doubt = is_assumed.then_some(Standing::Assumed);
+            let of = |flag: &Flag| {
+                let mut candidate = Candidate::new(flag.clone());
+                candidate.doubt = doubt;
+                let standing = candidate.flag.standing;
+                candidate.flag.standing = doubt.map_or(standing, |doubt| doubt.max(standing));
+                candidate
+            };
+            let candidates = |flags: &[Flag]| flags.iter().map(of).collect();
             report.verdict = Some(found.verdict);
             report.reason.clone_from(&found.reason);
             report.spin_loop.clone_from(&found.spin_loop);

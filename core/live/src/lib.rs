@@ -23,7 +23,6 @@ mod futex;
 mod helpers;
 mod hot_call;
 mod judge;
-mod left_between;
 mod look;
 mod machine;
 mod memory;

@@ -60,8 +60,6 @@ pub struct Agreed {
     pub report: Report,
     pub steps: u32,
     pub why: String,
-    /// What they did.
-    pub windows: Vec<Window>,
 }
 
 /// Looks at copies from several moments. `report` tells what one shows.
@@ -132,7 +130,6 @@ pub fn look(
             report,
             steps: window.len(),
             why: String::new(),
-            windows: Vec::new(),
         };
         if takes_input(&window) && agreed.report.facts.gets_on && !has_flag(&agreed.report) {
             let why = TAKES.to_owned();
@@ -167,7 +164,7 @@ pub fn look(
             return Ok(Err(why));
         }
     }
-    Ok(Ok(Agreed { windows, ..agreed }))
+    Ok(Ok(agreed))
 }
 
 /// What all copies say: the same word, or none that they have in common.
@@ -191,18 +188,12 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
         let mut report = Report::nothing(Verdict::NoFlag, reason);
         report.facts.gets_on = true;
         let why = format!("its copies of {copies} moments tell enough");
-        return Agreed {
-            report,
-            steps,
-            why,
-            windows: Vec::new(),
-        };
+        return Agreed { report, steps, why };
     };
     Agreed {
         report,
         steps,
         why: format!("its copies of {copies} moments {what}; others change what it reads beside"),
-        windows: Vec::new(),
     }
 }
 
@@ -274,7 +265,6 @@ mod tests {
             report,
             steps: 1,
             why: String::new(),
-            windows: Vec::new(),
         }
     }
 

@@ -13,7 +13,6 @@ use flagfinder_replica::{
 use flagfinder_step::{is_abandoned, unable_by, Pin};
 use rustc_hash::FxHashSet;
 
-use crate::left_between::Moments;
 use crate::look::is_enough;
 use crate::turns::waits_again;
 use crate::whereabouts::Whereabouts;
@@ -23,8 +22,6 @@ const STOPS: Duration = Duration::from_millis(200);
 /// Length of the first copy, which shows what pages the thread uses. Its memory is a mixture of
 /// many moments, but for the stack; so for the next copy those pages are read at one moment.
 const EXPLORED: u32 = 5_000;
-/// ms between looks at what the thread holds: a thread may wait for some time until it has a lock.
-const LOOKS: [u64; 8] = [2, 3, 5, 8, 13, 21, 34, 55];
 /// How often a copy is given what it waits its turn for.
 const MOST_TURNS: u32 = 4;
 const MOST_KNOWN: usize = 512;
@@ -36,8 +33,6 @@ pub struct Original {
     tid: u32,
     /// Where it was meanwhile, and for how long it stood still.
     pub places: Whereabouts,
-    /// What it held at the moments at which it was copied or looked at.
-    moments: Moments,
     /// Pages that are read when it stands still: while it does so, those that a copy wrote or that
     /// were seen to change, as they may be another moment's when they look alike.
     known: Wanted,
@@ -68,7 +63,6 @@ impl Original {
         Original {
             tid,
             places: Whereabouts::of(pid, tid, STOPS),
-            moments: Moments::default(),
             known: Wanted::default(),
             has_pages: false,
         }
@@ -89,28 +83,9 @@ impl Original {
     ) -> Result<Copied, Failure> {
         let captured = live.capture_with(self.tid, STOPS, how.moment, &self.known)?;
         self.places.held += captured.pause;
-        self.moments.add(&captured.state);
         self.known.held.extend(captured.changed);
         self.follow(pages, &captured.state, how, enough, turn)
             .map_err(|e| unable_by(format!("Thread {} can't be copied", self.tid), &e))
-    }
-
-    /// What says that it left the loop of these copies between two looks; see `left_between.rs`. A
-    /// thread that sleeps is not stopped for a look.
-    ///
-    /// # Errors
-    /// When the thread can't be stopped.
-    pub fn leaves(&mut self, live: &Live, windows: &[Window]) -> Result<Option<String>, Failure> {
-        for pause in LOOKS {
-            if is_abandoned() || self.places.sleeps() {
-                break;
-            }
-            let (state, held) = live.capture(self.tid, STOPS)?;
-            self.places.held += held;
-            self.moments.add(&state);
-            std::thread::sleep(Duration::from_millis(pause));
-        }
-        Ok(self.moments.left(windows))
     }
 
     /// Pages that are read while it stands still.

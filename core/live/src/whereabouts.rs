@@ -65,11 +65,6 @@ impl Whereabouts {
         }
     }
 
-    /// Does it wait by now, and neither runs nor is ready to?
-    pub fn sleeps(&self) -> bool {
-        proc::look(self.pid, self.tid).is_none_or(|look| look.state != 'R')
-    }
-
     fn count(&self) -> u32 {
         self.seen.values().sum()
     }

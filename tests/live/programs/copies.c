@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -67,6 +68,33 @@ static void wait_and_compute(void)
         }
 }
 
+/* Between its looks it takes another number by chance, as who backs off does. */
+static void wait_and_back_off(void)
+{
+    static volatile unsigned long last;
+    unsigned long number = 88172645463325252ul;
+    for (;;) {
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        for (int looks = 0; looks < 2000000; looks++)
+            if (never)
+                return;
+        last = number;
+    }
+}
+
+/* It puts a timer off in each round, which always succeeds, and works. */
+static void work_and_put_off(void)
+{
+    static volatile unsigned long sum;
+    int timer = timerfd_create(CLOCK_MONOTONIC, 0);
+    const struct itimerspec later = {.it_value = {.tv_sec = 60}};
+    while (timerfd_settime(timer, 0, &later, NULL) == 0)
+        for (int step = 0; step < 30; step++)
+            sum += step;
+}
+
 /* A copy is not told how its thread is scheduled. */
 static void wait_and_ask(void)
 {
@@ -103,6 +131,10 @@ int main(int count, char **arguments)
         wait_and_look();
     if (strcmp(way, "computes") == 0)
         wait_and_compute();
+    if (strcmp(way, "backs-off") == 0)
+        wait_and_back_off();
+    if (strcmp(way, "puts-off") == 0)
+        work_and_put_off();
     if (strcmp(way, "asks") == 0)
         wait_and_ask();
     if (strcmp(way, "switches") == 0)
