@@ -213,16 +213,13 @@ impl Outside {
         normal.find(|store| self.is_foreign(store) && !store.sets_up(candidate.value))
     }
 
-    /// Did the normal run leave with what another thread had written there?
+    /// Did another thread write it in the normal run, which left with another value than this one
+    /// has?
     pub fn was_ended_by_others(&self, candidate: &Candidate) -> bool {
         let counterpart = self.counterparts.get(&candidate.address);
         let left_with = counterpart.filter(|one| !one.was_no_reason());
         let left_with = left_with.and_then(|one| one.exit_value);
-        let stores = self.stores.get(&candidate.address).into_iter().flatten();
-        let mut others = stores.filter(|store| store.normal && self.is_foreign(store));
-        left_with.is_some()
-            && left_with != candidate.value
-            && others.any(|store| store.value == left_with)
+        left_with.is_some() && left_with != candidate.value && self.is_written_by_others(candidate)
     }
 
     /// What the writers say about a candidate.
@@ -327,6 +324,31 @@ mod tests {
     use super::*;
 
     const WORD: u64 = 0x4000;
+
+    #[test]
+    fn the_good_run_ends_a_wait_by_what_others_wrote() {
+        let ended = |foreign, left_with| {
+            let store = Store {
+                foreign,
+                ..store(Some(1), false)
+            };
+            let left = Counterpart {
+                exit_value: left_with,
+                changed: true,
+                ..Counterpart::default()
+            };
+            let outside = Outside {
+                stores: [(WORD, vec![store])].into_iter().collect(),
+                counterparts: [(WORD, left)].into_iter().collect(),
+                ..Outside::default()
+            };
+            outside.was_ended_by_others(&candidate())
+        };
+        assert!(ended(true, Some(1)));
+        assert!(!ended(false, Some(1)), "it wrote that itself");
+        assert!(!ended(true, Some(0)), "it left with what the loop finds");
+        assert!(!ended(true, None), "with what it left is not known");
+    }
 
     /// Is the word, which the loop finds 0, written by others, who wrote this in the normal run?
     fn is_written(value: Option<u64>, varies: bool) -> bool {

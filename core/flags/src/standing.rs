@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub enum Standing {
     /// Copies showed both: another thread writes it, and what it writes moves the loop on.
     Proved,
-    /// In a good run another thread wrote it, and the loop ended with what it wrote.
+    /// In a good run another thread wrote it, and the loop ended with another value.
     SeenInGoodRun,
     /// A copy of the thread left the loop by it.
     EndsLoop,
