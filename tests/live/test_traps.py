@@ -30,8 +30,8 @@ class Patient(AnsweringProgram):
 
     def __init__(self, program: Path, kind: str) -> None:
         super().__init__([program, kind])
-        # Signals that arrive all the time wait now and then.
-        self._timed = kind == "waits"
+        # Signals that arrive all the time wait now and then; so do those of its own faults.
+        self._often = kind in ("waits", "handles")
 
     def worker(self) -> int:
         return max(map(int, os.listdir(f"/proc/{self.pid}/task")))  # noqa: PTH208 (only names)
@@ -39,7 +39,7 @@ class Patient(AnsweringProgram):
     def state(self) -> State:
         """Masks, dispositions and waiting signals; what its handlers are."""
         handlers = self.answer_to("state")
-        return states(self.pid, pending=not self._timed), handlers
+        return states(self.pid, pending=not self._often), handlers
 
     def masks(self) -> State:
         """The same without the mask of a thread that changes it all the time."""
