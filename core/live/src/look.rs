@@ -261,7 +261,9 @@ pub fn look(
             Ended::Exec => "the thread executed another program meanwhile".into(),
             Ended::Frozen => "the process was stopped meanwhile".into(),
             Ended::Trap => "a step would have changed what the program does with SIGTRAP".into(),
-            Ended::Foreign => "it makes a system call as 32-bit programs do".into(),
+            Ended::Foreign => {
+                "it runs 32-bit code, or makes a system call as such code does".into()
+            }
         },
         ..Finding::blank(Via::InPlace)
     })

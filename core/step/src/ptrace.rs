@@ -458,7 +458,7 @@ fn seize(tid: i32, options: usize) -> Result<()> {
 }
 
 /// Code segment of 64-bit programs.
-const LONG_MODE: u64 = 0x33;
+pub const LONG_MODE: u64 = 0x33;
 /// Wait for a thread that never stopped: our end detaches it as well.
 const UNSTEPPED: Duration = Duration::from_secs(1);
 

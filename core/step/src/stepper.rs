@@ -12,7 +12,7 @@ use crate::builder::{ReadMemory, WindowBuilder};
 use crate::error::Result;
 use crate::pause::Pause;
 use crate::pin::Pin;
-use crate::ptrace::{Stop, Tracee};
+use crate::ptrace::{Stop, Tracee, LONG_MODE};
 use crate::registers::TRAP_FLAG;
 use crate::{helper, popped, queue};
 
@@ -76,7 +76,8 @@ pub enum Ended {
     Frozen,
     /// A step would change what the process does with SIGTRAP.
     Trap,
-    /// It is about to make a system call as 32-bit programs do: its number means another call.
+    /// It runs 32-bit code, or is about to make a system call as such code does: its bytes, and the
+    /// call's number, mean something else.
     Foreign,
 }
 
@@ -226,6 +227,9 @@ impl Stepper {
                     if here.is_some() {
                         self.builder.finish(tracee, &now, &after, in_syscall);
                     }
+                    if after.cs != LONG_MODE {
+                        return Ok(Ended::Foreign);
+                    }
                     now = after;
                 }
                 Stop::Signal(number) => {
@@ -353,6 +357,57 @@ mod tests {
         assert_eq!((tracer(pid), status.mask("SigBlk:")), (Some(0), 0));
         child.kill().expect("our own child");
         child.wait().expect("our own child");
+    }
+
+    /// Code at `base` that counts down in 64-bit mode, then in 32-bit mode, for ever. Its stack is
+    /// the rest of its page: 32-bit code has no room for a higher address.
+    fn changing_modes(base: u32) -> Vec<u8> {
+        const COUNT_DOWN: &[u8] = b"\xb9\xe8\x03\x00\x00\xff\xc9\x75\xfc";
+        let there = (base + 5 + COUNT_DOWN.len() as u32 + 9).to_le_bytes();
+        let (back, stack) = (base.to_le_bytes(), (base + 4096).to_le_bytes());
+        let take_stack: [&[u8]; 2] = [b"\xbc", &stack];
+        let push_and_return: [&[u8]; 3] = [b"\x6a\x23\x68", &there, b"\x48\xcb"];
+        let jump_back: [&[u8]; 3] = [b"\xea", &back, b"\x33\x00"];
+        let long = [
+            take_stack.concat(),
+            COUNT_DOWN.into(),
+            push_and_return.concat(),
+        ];
+        let short = [COUNT_DOWN.into(), jump_back.concat()];
+        [long.concat(), short.concat()].concat()
+    }
+
+    #[test]
+    fn stepping_ends_where_32_bit_code_begins() {
+        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let low = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+        // SAFETY: a fresh mapping of a page, which the code fits into; the child runs nothing else.
+        let child = unsafe {
+            let page = libc::mmap(std::ptr::null_mut(), 4096, all, low, -1, 0).cast::<u8>();
+            let code = changing_modes(page.expose_provenance() as u32);
+            std::ptr::copy_nonoverlapping(code.as_ptr(), page, code.len());
+            match libc::fork() {
+                0 => std::mem::transmute::<*mut u8, extern "C" fn() -> !>(page)(),
+                child => child,
+            }
+        };
+        // Half of the time it can't be stepped at all.
+        let limits = Limits {
+            pause: Duration::from_secs(10),
+            time: Duration::from_secs(20),
+            ..Limits::default()
+        };
+        let stepped = (0..1000).find_map(|_| {
+            std::thread::sleep(Duration::from_micros(300));
+            step_thread(child as u32, &limits, |_| false).ok()
+        });
+        let ended = stepped.map(|it| (it.ended, it.window.len() < 4000));
+        // SAFETY: our own child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert_eq!(ended, Some((Ended::Foreign, true)));
     }
 
     #[test]
