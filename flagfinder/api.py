@@ -3,6 +3,7 @@
 
 from flagfinder.chain.to_its_end import record
 from flagfinder.diff.diff import Divergence, diff
+from flagfinder.flags.discover import Discovered, Discovery, discover
 from flagfinder.flags.flags import (
     Code,
     DivergencePoint,
@@ -60,6 +61,8 @@ __all__ = [
     "Code",
     "Culprit",
     "Diagnosis",
+    "Discovered",
+    "Discovery",
     "Divergence",
     "DivergencePoint",
     "EventFile",
@@ -100,6 +103,7 @@ __all__ = [
     "build_graph",
     "diagnose",
     "diff",
+    "discover",
     "find_flags",
     "import_events",
     "look_at_core",

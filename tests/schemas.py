@@ -53,6 +53,7 @@ REPORTS: dict[str, Any] = {
     "trace-export": trace.TraceExportFields,
     "trace-import": trace.TraceImportFields,
     "diff": flags.DiffFields,
+    "discover": flags.DiscoverFields,
     "registers": flags.RegistersFields,
     "spin": live.SpinFields,
     "why": live.WhyFields,

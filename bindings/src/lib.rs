@@ -4,6 +4,7 @@
 
 mod check;
 mod core_memory;
+mod discover;
 mod divergence;
 mod dump;
 mod entry;
@@ -60,6 +61,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(divergence::diff, module)?)?;
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;
+    module.add_function(wrap_pyfunction!(discover::discover, module)?)?;
     module.add_function(wrap_pyfunction!(live::spin, module)?)?;
     module.add_function(wrap_pyfunction!(live::keep_indexes_in, module)?)?;
     module.add_function(wrap_pyfunction!(live::why, module)?)?;

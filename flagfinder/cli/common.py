@@ -33,6 +33,7 @@ VERBS = {
     "trace": "Look into a recording.",
     "diff": "Compare a good run with one that spins, and name what it waits for.",
     "registers": "Show the registers at the blocks before two runs part.",
+    "discover": "List the words that threads polled in a good run, and who wrote them.",
     "find": "Record a good run and one that spins, and name what it waits for.",
     "why": "Say who keeps a process, live or recorded, from going on, and why.",
     "guard": "Run a command; if it hangs, say why, and end it.",

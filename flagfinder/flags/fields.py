@@ -282,6 +282,34 @@ class DiffFields(TypedDict):
     python: NotRequired[PythonFields | None]
 
 
+@final
+class DiscoveredFields(FlagFields):
+    """A word of process ``pid`` that threads, ``polled_by``, polled until another one wrote it:
+    ``writers`` are the stores that could end a wait. ``waits`` counts stays in loops that ended
+    where the word is tested, ``rounds`` their rounds.
+    """
+
+    pid: int
+    loop: LoopFields | None
+    waits: int
+    rounds: int
+    polled_by: list[ThreadNameFields]
+
+
+@final
+class DiscoverFields(TypedDict):
+    """The data flags of a run, those that ended the most waits first. ``ways_out`` of repeated
+    rounds were seen; in ``unexplained`` of them the last round read another value, but no store of
+    another thread was recorded.
+    """
+
+    schema: Literal["flagfinder.discover/1"]
+    flags: list[DiscoveredFields]
+    ways_out: int
+    unexplained: int
+    notes: list[str]
+
+
 class BlockFields(TypedDict):
     """The machine when control entered a block, as the engine hands it over."""
 

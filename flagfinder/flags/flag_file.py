@@ -60,7 +60,7 @@ def read_flag(spec: str) -> FoundFlag:
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(spec, str(error)) from error
     schema = raw.get("schema") if isinstance(raw, dict) else None
-    if schema not in ("flagfinder.diff/1", "flagfinder.spin/1"):
+    if schema not in ("flagfinder.diff/1", "flagfinder.spin/1", "flagfinder.discover/1"):
         raise _unreadable(spec, f"its schema is {reprlib.repr(schema)}")
     candidates = list(_candidates(raw))
     for thread, flag in candidates:
@@ -89,20 +89,26 @@ def _candidates(raw: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:
     if raw["schema"] == "flagfinder.diff/1":
         spinning = threads.get("spin") if isinstance(threads, dict) else None
         lists = [(spinning if isinstance(spinning, dict) else {}, raw.get("flags"))]
+    elif raw["schema"] == "flagfinder.discover/1":
+        lists = [(_first(flag.get("polled_by")), [flag]) for flag in _objects(raw.get("flags"))]
     else:
-        lists = [(t, t.get("flags")) for t in _list(threads) if isinstance(t, dict)]
+        lists = [(thread, thread.get("flags")) for thread in _objects(threads)]
     for thread, flags in lists:
-        yield from ((thread, flag) for flag in _list(flags) if isinstance(flag, dict))
+        yield from ((thread, flag) for flag in _objects(flags))
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _first(value: object) -> dict[str, Any]:
+    return next(iter(_objects(value)), {})
 
 
 def _unreadable(spec: str, found: str) -> UsageError:
     return UsageError(
         f"--flag {spec} can't be read",
         found,
-        "Name a file that `flagfinder diff --json` or `flagfinder spin --json` printed, as in "
+        "Name a file that `flagfinder diff`, `spin` or `discover` printed with --json, as in "
         "--flag flags.json#1.",
     )

@@ -23,5 +23,5 @@ pub mod value;
 mod window;
 
 pub use reader::Reader;
-pub use trace_window::{tail_window, window_until};
+pub use trace_window::{tail_window, window_between, window_until};
 pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! A stretch of a recorded thread as a [`Window`]: its end, or what led to one block.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 
 use flagfinder_linux::syscalls::outputs;
 use flagfinder_trace::protocol::TRANSFER_CALL_OVER;
@@ -31,19 +31,22 @@ struct Filler {
     codes: FxHashMap<usize, u32>,
     written: u16,
     moved: bool,
-    /// Position of the last block that is wanted.
-    until: u64,
+    /// Positions of the first and the last block that are wanted.
+    wanted: RangeInclusive<u64>,
+    /// Is this block wanted?
+    is_wanted: bool,
 }
 
 impl Filler {
-    fn new(until: u64) -> Filler {
+    fn new(wanted: RangeInclusive<u64>) -> Filler {
         Filler {
             window: Window::default(),
             factory: InstructionInfoFactory::new(),
             codes: FxHashMap::default(),
             written: 0,
             moved: false,
-            until,
+            wanted,
+            is_wanted: true,
         }
     }
 }
@@ -51,13 +54,17 @@ impl Filler {
 impl Visitor for Filler {
     #[inline]
     fn enter(&mut self, _id: BlockId, pos: u64, _machine: &Machine) -> ControlFlow<()> {
-        match pos > self.until {
+        self.is_wanted = pos >= *self.wanted.start();
+        match pos > *self.wanted.end() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     }
 
     fn before(&mut self, code: &Decoded, machine: &Machine) {
+        if !self.is_wanted {
+            return;
+        }
         let key = std::ptr::from_ref(code) as usize;
         let index = match self.codes.get(&key) {
             Some(index) => *index,
@@ -87,6 +94,9 @@ impl Visitor for Filler {
     }
 
     fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
+        if !self.is_wanted {
+            return;
+        }
         for access in evaluator.accesses() {
             self.window.push_access(*access);
         }
@@ -108,6 +118,9 @@ impl Visitor for Filler {
     }
 
     fn event(&mut self, event: &Event) {
+        if !self.is_wanted {
+            return;
+        }
         match event {
             Event::SyscallEnter(call) => {
                 if let Some(last) = self.window.syscalls.last_mut() {
@@ -153,7 +166,7 @@ pub fn tail_window(
         let Some(span) = thread.value_tail(bytes, FLOW_BYTES) else {
             return Ok(Window::default());
         };
-        let mut filler = Filler::new(u64::MAX);
+        let mut filler = Filler::new(0..=u64::MAX);
         let statistics = replay(blocks, thread, &span, &mut filler)?;
         let mut window = filler.window;
         window.keep_last(STEPS);
@@ -173,22 +186,35 @@ pub fn tail_window(
 /// # Errors
 /// When the trace cannot be read.
 pub fn window_until(blocks: &DecodedBlocks, thread: &Thread, pos: u64) -> Result<Window> {
+    window_between(blocks, thread, 0..=pos)
+}
+
+/// The same, without what came before the block at the first of these flow positions.
+///
+/// # Errors
+/// When the trace cannot be read.
+pub fn window_between(
+    blocks: &DecodedBlocks,
+    thread: &Thread,
+    wanted: RangeInclusive<u64>,
+) -> Result<Window> {
+    let (from, pos) = (*wanted.start(), *wanted.end());
     let spans = thread.value_spans();
     let Some(span) = spans.iter().rev().find(|span| span.start_pos <= pos) else {
         return Ok(Window::default());
     };
     let mut pieces = thread.value_pieces(span);
     pieces.retain(|piece| piece.start_pos <= pos);
-    let Some(mut wanted) = pieces.pop() else {
+    let Some(mut taken) = pieces.pop() else {
         return Ok(Window::default());
     };
-    let far = pos.saturating_sub(FLOW_BYTES);
+    let far = from.max(pos.saturating_sub(FLOW_BYTES));
     let is_enough = |span: &ValueSpan| span.bytes >= VALUE_BYTES || span.start_pos <= far;
-    while let Some(piece) = pieces.pop().filter(|_| !is_enough(&wanted)) {
-        wanted = piece.with(&wanted);
+    while let Some(piece) = pieces.pop().filter(|_| !is_enough(&taken)) {
+        taken = piece.with(&taken);
     }
-    let mut filler = Filler::new(pos);
-    let statistics = replay(blocks, thread, &wanted, &mut filler)?;
+    let mut filler = Filler::new(wanted);
+    let statistics = replay(blocks, thread, &taken, &mut filler)?;
     let mut window = filler.window;
     window.keep_last(STEPS);
     window.contradictions = statistics.contradictions;
