@@ -28,9 +28,7 @@ Row = Mapping[str, Any]
 
 def wrapped(text: str) -> str:
     """A paragraph of at most WIDTH columns."""
-    lines = textwrap.wrap(
-        text, WIDTH, break_long_words=False, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 
