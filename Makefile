@@ -5,8 +5,8 @@
 # make soak   what a release needs (hours): every variant of every sample five times, the bars of
 #             all rounds, long suites, fuzzing
 # make fuzz   feed damaged input to all that reads it for SECONDS (default: 3600), see
-#             fuzz/README.md
-# make lab    ask flagfinder about programs with a known truth, see lab/README.md (hours)
+#             fuzz/src/lib.rs
+# make lab    ask flagfinder about programs with a known truth, see lab/lab.py (hours)
 # make lint   formatters, linters, types, layering
 # make report render docs/benchmarks.md from bench/results
 # make wheel  the wheel with everything inside, for others' machines, in dist/

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Renders docs/benchmarks.md from bench/results/*.json: `make report`.
 
-In: one file for each topic, with the runs that were made of it, and machines.json. Out: the page,
-one table: a row for each bar of a topic, of a topic without bars one for each column of figures. Of
-rows with one name the newest run's count. What has `shown` false (a topic, a run, a row) is not on
-the page.
+In: one file for each topic, with the runs that were made of it. Out: the page, one table: a row for
+each bar of a topic, of a topic without bars one for each column of figures. Of rows with one name
+the newest run's count. What has `shown` false (a topic, a run, a row) is not on the page.
 """
 
 from __future__ import annotations
@@ -20,19 +19,16 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 WIDTH = 98
 MANY = 4  # more names in one cell are the least and the greatest
 OPENING = """\
-What flagfinder costs: the newest figures of each topic. `make report` renders this page from the
-files of bench/results that the first column names; they also hold what was measured, other figures,
-older runs, commands and loads. [bench/README.md](../bench/README.md) says how to measure. A figure
-in **bold** misses its bar."""
+What flagfinder costs. `make report` renders this page from the files of bench/results that the
+first column names; they also hold what was measured, where, older runs, commands and loads. A
+figure in **bold** misses its bar. `bench/measure.py` says how to measure."""
 
 Row = Mapping[str, Any]
 
 
-def wrapped(text: str, indent: str = "") -> str:
+def wrapped(text: str) -> str:
     """A paragraph of at most WIDTH columns."""
-    lines = textwrap.wrap(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 
@@ -68,8 +64,8 @@ def shown(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def newest(topic: Row) -> tuple[dict[str, Row], str]:
-    """The last row of each name, and when and where they were measured. Of a topic with `sum` the
-    rows of all runs are one, and cells of `add` are sums.
+    """The last row of each name, and when the newest was measured. Of a topic with `sum` the rows
+    of all runs are one, and cells of `add` are sums.
     """
     names = topic["sum"]["by"] if "sum" in topic else naming(topic)
     add = topic.get("sum", {}).get("add", ())
@@ -82,10 +78,7 @@ def newest(topic: Row) -> tuple[dict[str, Row], str]:
             sums = {cell: row[cell] + before.get(cell, 0) for cell in add if cell in row}
             rows[name] = {**(before if add else {}), **row, **sums}
             runs[name] = run
-    dates = sorted({run["date"] for run in runs.values()})
-    machines = sorted({run["machine"] for run in runs.values()} - {"not noted"})
-    facts = " to ".join(sorted({dates[0], dates[-1]})), " and ".join(machines)
-    return rows, ", ".join(filter(None, facts))
+    return rows, max(run["date"] for run in runs.values())
 
 
 def naming(topic: Row) -> list[str]:
@@ -98,7 +91,7 @@ def naming(topic: Row) -> list[str]:
 
 def lines(name: str, topic: Row) -> Iterator[tuple[str, ...]]:
     """The topic's rows of the table."""
-    rows, facts = newest(topic)
+    rows, date = newest(topic)
     bars = topic.get("bars", {})
     columns = [*bars] or [
         column
@@ -119,8 +112,8 @@ def lines(name: str, topic: Row) -> Iterator[tuple[str, ...]]:
             missed = [one for one in each if "**" in one]
             span = " to ".join(dict.fromkeys(map(number, (ends[0], ends[-1]))))
             text = "; ".join([span, *missed])
-        yield of, head(column, bar), text.replace("|", "\\|"), facts
-        of, facts = "", ""
+        yield of, head(column, bar), text.replace("|", "\\|"), date
+        of, date = "", ""
 
 
 def main() -> None:
@@ -128,7 +121,7 @@ def main() -> None:
         path.stem: json.loads(path.read_text(encoding="utf-8"))
         for path in (HERE / "results").glob("*.json")
     }
-    machines = files.pop("machines").items()
+    del files["machines"]
     topics = sorted(files.items(), key=lambda item: int(item[1]["order"]))
     table = [
         "| topic (file) | figure and bar | newest | measured |",
@@ -144,7 +137,6 @@ def main() -> None:
         "# Benchmarks",
         wrapped(OPENING),
         "\n".join(table),
-        "\n".join(wrapped(f"- {name}: {about}", "  ") for name, about in machines),
     ]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What a case of the lab is, read from the recipes in families/*/family.toml.
 
-In: folders. Out: cases, in the order of their names. README.md describes the format; whatever it
-does not know is refused, so that a misspelt key can't make a case easier.
+In: folders. Out: cases, in the order of their names. example.toml describes the format; whatever it
+does not have is refused, so that a misspelt key can't make a case easier.
 """
 
 from __future__ import annotations

@@ -6,10 +6,27 @@
     lab.py run              asks flagfinder about each case; goes on where it was ended
     lab.py quick            a few looks at cases of `check`: none may be worse than kept
     lab.py foreign          asks gdb, py-spy, jstack and strace about the same cases
+    lab.py run --without R  the same without the rule R; the page shows the change
     lab.py keep             takes the newest look of each case over into results/
     lab.py page             renders docs/accuracy.md from results/
 
-README.md says how to add a case. Looks go to build/lab/looks.jsonl, one JSON object a line.
+It starts programs that hang, that spin, or that do neither, finds out what is true without
+flagfinder, asks, and judges the answers. `make lab PART=check` or `make lab CASES="pipe-full"` (a
+family, or FAMILY/CASE) also installs what they need (Debian's packages as root). Each case is
+looked at three times on an idle machine, and once beside a process that computes. Looks go to
+build/lab/looks.jsonl, one JSON object a line; `make lab-keep` takes them over.
+
+A family is one program or library with one mechanism; variants of it (compilers, levels, stripped)
+are its cases. Its recipe says in which part it is:
+
+    open      rules may be made for it, causes may be read
+    check     whoever changes a rule runs it; causes are read only after the change is made
+    sealed    run once for each release; nobody looks at the cause of a failure before the release
+              is out, and the page shows no answer of it
+
+New families go to `sealed`. With each release they move down one part. lab/example.toml says how to
+write a case. It is refused where its thread does not do what `waiter` says, where the word changes
+by itself, or where `released_by` does not end the loop.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
     text = [
         "# Accuracy",
         "",
-        "Rendered by `lab/lab.py page` from `lab/results`. [The lab](../lab/README.md) starts "
+        "Rendered by `lab/lab.py page` from `lab/results`. [The lab](../lab/lab.py) starts "
         "programs that",
         "hang, spin, or do neither, finds out what is true without flagfinder, and asks.",
         "",
@@ -43,15 +43,11 @@ def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
         f"{', '.join(commits)}."
         if dates
         else "- No looks yet.",
-        "- Each family has the same weight, however many variants it has.",
-        "- *Open*: rules may be made for it. *Check*: run by whoever changes a rule. *Sealed*: "
-        "nobody looks",
-        "  at a cause before the release is out.",
-        "- A cell has two shares: of answers whose first word, or root, is the truth, and of those "
-        "that claim",
-        "  something else. The rest is in between, or nothing. Of a negative right means that "
-        "nothing was",
-        "  claimed.",
+        "- Each family has the same weight. A cell has percents: of answers whose first word, or "
+        "root, is",
+        "  the truth, and of those that claim something else, where there are any. Of a negative "
+        "right",
+        "  means that nothing was claimed.",
     ]
     if starts.exists():
         text.append(f"- {_starts(json.loads(starts.read_text(encoding='utf-8')))}")
@@ -109,7 +105,10 @@ def _table(rows: Sequence[Row], group: str) -> list[str]:
     order = {name: index for index, name in enumerate((*PARTS, *KINDS.values()))}
 
     def cell(own: Sequence[Row]) -> str:
-        return f"{_share(own, [RIGHT]):.0%}, {_share(own, [WRONG]):.0%}" if own else ""
+        if not own:
+            return ""
+        right, wrong = (100 * _share(own, [result]) for result in (RIGHT, WRONG))
+        return f"{right:.0f}, {wrong:.0f}" if wrong else f"{right:.0f}"
 
     body = []
     for name in sorted(groups, key=lambda name: (order.get(name, len(order)), name)):
@@ -127,10 +126,10 @@ def _marks(rows: Sequence[Row]) -> list[str]:
             what = "words" if row["verb"] in ("spin", "core", "diff", "find") else "chains"
             counts.setdefault((what, row["mark"]), collections.Counter())[row["result"]] += 1
     body = [
-        (what, mark, str(own.total()), f"{own[RIGHT] / own.total():.0%}", str(own[WRONG]))
+        (what, mark, str(own.total()), f"{100 * own[RIGHT] / own.total():.0f}", str(own[WRONG]))
         for (what, mark), own in sorted(counts.items())
     ]
-    return _rows_of(("of", "mark", "answers", "right", "wrong"), body)
+    return _rows_of(("of", "mark", "answers", "right, %", "wrong"), body)
 
 
 def _cost(rows: Sequence[Row]) -> list[str]:
@@ -201,15 +200,19 @@ def _ablation(every: Sequence[Row], rule: str) -> list[str]:
 
 
 def _wrong(rows: Sequence[Row]) -> list[str]:
-    """One row for each case with a wrong answer; nothing of what is sealed is shown."""
+    """The cases with a wrong answer, by family; nothing of what is sealed is shown."""
     sealed = {row["case"] for row in rows if row["result"] == WRONG and row["part"] == "sealed"}
-    wrong: dict[str, dict[str, str]] = {}
+    wrong: dict[str, tuple[set[str], set[str]]] = {}
     for row in rows:
         if row["result"] == WRONG and row["part"] != "sealed":
-            wrong.setdefault(row["case"], {}).setdefault(row["verb"], row["said"])
+            family, _, case = row["case"].partition("/")
+            cases, verbs = wrong.setdefault(family, (set(), set()))
+            cases.add(case)
+            verbs.add(row["verb"])
     body = [
-        (case, ", ".join(verbs), next(iter(verbs.values())).replace("|", "\\|")[:80])
-        for case, verbs in wrong.items()
+        (family, ", ".join(sorted(cases - {"only"})), ", ".join(sorted(verbs)))
+        for family, (cases, verbs) in wrong.items()
     ]
-    table = _rows_of(("case", "verbs", "said"), body) if body else ["None shown."]
-    return [*table, "", f"{len(sealed)} more cases in *sealed*."] if sealed else table
+    table = _rows_of(("family", "cases", "verbs"), body) if body else ["None shown."]
+    kept = "What each said is in `lab/results/looks.jsonl`."
+    return [*table, "", f"{len(sealed)} more cases in *sealed*. {kept}"] if sealed else table

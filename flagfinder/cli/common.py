@@ -22,7 +22,7 @@ from flagfinder.shared.private_file import write_private
 Run = Callable[[argparse.Namespace, Terminal], int]
 Subparsers = Any  # argparse keeps the type of add_subparsers' result private
 
-# Why Frida is kept out of running processes: docs/decisions.md.
+# Why Frida is kept out of running processes: docs/architecture.md.
 FRIDA_HARM = (
     "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock"
 )

@@ -1,5 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""What a case says of its flag (`expect.json`), checked on a flag that `diff` or `spin` names."""
+"""What a case says of its flag, checked on a flag that `diff` or `spin` names.
+
+Each folder of `cases` has what the case needs besides Debian's packages (`packages.txt`), and its
+truth, `expect.json`:
+
+- `build`: commands; `{src}` is this folder. `needs`: further programs.
+- `command`, `normal`, `spin`: how the program is driven (`driver.py`). `driver` names another way
+  than feeding standard input. `options` under `spin` replaces how the recording is ended.
+- `flag`: what rank 1 must be. Offsets are given only for symbols that the test looks up itself with
+  `nm -D`. `announced`: the program prints the address itself.
+- `waits_until`: what the program's own Python code asks.
+- `owed`: how `spin` knows who owes the write. `budget`: what `spin` is given where the usual one
+  suffices on an idle machine only.
+"""
 
 from __future__ import annotations
 

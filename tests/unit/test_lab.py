@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def test_all_recipes_are_readable() -> None:
     found = all_cases()
     assert len(found) == len({case.id for case in found}) > 200
     assert all(case.about and case.source and case.verbs for case in found)
+
+
+def test_the_example_is_a_recipe_with_every_key(families: Path) -> None:
+    (case,) = recipe(families, (ROOT / "lab" / "example.toml").read_text(encoding="utf-8"))
+    for part in (case, case.needs, case.check, case.expect, case.expect.why):
+        for key in fields(part):
+            empty = key.name == "npm"  # an empty list there
+            assert getattr(part, key.name) or empty, key.name
 
 
 def test_a_case_changes_keys_of_its_family_and_fills_its_braces(families: Path) -> None:
