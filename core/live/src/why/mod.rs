@@ -60,7 +60,7 @@ use crate::pick::Told;
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
 use crate::silent;
-use crate::spin::{first_look, spin, Progress, SpinOptions};
+use crate::spin::{first_look, look, Progress, SpinOptions};
 pub use asked::{Asked, InSource};
 pub use each::{why_each, Answered};
 pub(crate) use java_objects::never_changes;
@@ -142,7 +142,7 @@ fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>)
 /// Looks at the process; `hear` is told how far that is.
 ///
 /// # Errors
-/// Those of [`spin`].
+/// Those of [`crate::spin`].
 pub fn why(
     pid: u32,
     options: &WhyOptions,
@@ -176,8 +176,8 @@ pub fn why(
             ))));
         }
     };
-    let spun = spin(pid, &spin_options, &hear_spin, by_program)?;
-    let mut processes = Processes::default();
+    let (spun, looked) = look(pid, &spin_options, &hear_spin, by_program)?;
+    let mut processes = Processes::after_spin(pid, looked);
     let terms = Terms {
         deadline,
         hear: &hear_links,
