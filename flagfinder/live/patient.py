@@ -10,11 +10,11 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.record import dataclass
 
 # What runs the script that it is given.
 _INTERPRETERS = re.compile(r"(python|node|ruby|perl|php|(ba|da|z|k)?sh|java|lua)[\d.]*")

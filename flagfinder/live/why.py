@@ -10,21 +10,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
-from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET, hearer
+from flagfinder.live.deadline import (
+    DEFAULT_BUDGET,
+    DEFAULT_CORE_BUDGET,
+    DEFAULT_TIMEOUT,
+    Deadline,
+    hearer,
+    not_asked,
+)
 from flagfinder.live.tree import asked_in_code, descendants
 from flagfinder.live.why_chain import WhyReport
-from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import replace
 from flagfinder.shared.visible import quote_command
-from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import InSourceFields
     from flagfinder.live.fields import WhyFields
+    from flagfinder.trace.trace import Trace
 
     Hear = Callable[[int, list[int], str | None], object]
 
