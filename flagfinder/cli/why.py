@@ -36,7 +36,7 @@ from flagfinder.live.deadline import (
 )
 from flagfinder.live.patient import Patient, by_id, by_name
 from flagfinder.live.tree import ask, descendants
-from flagfinder.live.why import why, why_of_core, why_recorded
+from flagfinder.live.why import why_fields, why_of_core, why_recorded
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
@@ -253,7 +253,7 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
                 stacks=options.stacks,
                 so_far=so_far,
             ).raw
-        report = why(
+        raw = why_fields(
             patient.pid,
             options.thread or patient.thread,
             budget=options.budget or DEFAULT_BUDGET,
@@ -263,11 +263,13 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
             so_far=so_far,
         )
         if options.children:
-            so_far(json.dumps(report.raw))
-            _add_others(report, deadline)
-        return report.raw
+            so_far(json.dumps(raw))
+            _add_others(raw, deadline)
+        return raw
 
     def meanwhile() -> None:
+        import dataclasses  # noqa: F401  # what a report is made of
+
         if not options.json:
             terminal.prepare()
 
@@ -300,12 +302,12 @@ def _recorded(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
         return why_recorded(normal, spin, options.thread)
 
 
-def _add_others(report: WhyReport, deadline: Deadline) -> None:
+def _add_others(raw: WhyFields, deadline: Deadline) -> None:
     """Adds the reports of the processes that it started, without this one and its helpers. Runs in
     the child that asks.
     """
-    raw = report.raw
     raw["others"] = []
+    report = WhyReport.from_raw(raw)
     if deadline.is_over:
         not_asked(raw, deadline.over, "the processes that it started")
         return

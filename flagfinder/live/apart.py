@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar, cast
 
 from flagfinder import _core
 from flagfinder.live.deadline import not_asked
@@ -34,7 +34,6 @@ from flagfinder.shared.errors import UnavailableError
 from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.interruption import ENDING, held_back
 from flagfinder.shared.mark_folder import listen_for
-from flagfinder.shared.record import dataclass, field
 from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
@@ -178,17 +177,16 @@ def asking() -> set[int]:
     return {one for pid in _asking for one in (pid, *descendants(pid))} | _left_alone
 
 
-@dataclass
 class _Child:
     """The process that asks: its messages, and what it prints."""
 
-    pid: int
-    messages: int
-    words: int
-    to_others: signal.Signals | None
-    is_gone: bool = False
-    was_killed: bool = False
-    received: bytearray = field(default_factory=bytearray)
+    def __init__(
+        self, pid: int, messages: int, words: int, to_others: signal.Signals | None
+    ) -> None:
+        self.pid, self.messages, self.words = pid, messages, words
+        self.to_others = to_others
+        self.is_gone = self.was_killed = False
+        self.received = bytearray()
 
     @classmethod
     def start(
@@ -323,8 +321,7 @@ def _left(child: _Child, because: str) -> LeftBehind:
     return LeftBehind(because, where)
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """A thread. ``place``: the function of the kernel that it sleeps in; ``sleeps``: how
     often it went to sleep by now.
     """
@@ -348,13 +345,13 @@ def tasks(pid: int) -> Iterator[Task]:
                 yield Task(pid, int(task.name), place, status["State"].strip()[0], sleeps)
 
 
-@dataclass
 class _Waits:
     """Whether a thread of the child waits for the answer of a file system's server for long."""
 
-    pid: int
-    since: dict[Task, float] = field(default_factory=dict)
-    looked: float = 0.0
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.since: dict[Task, float] = {}
+        self.looked = 0.0
 
     def for_server(self) -> bool:
         now = time.monotonic()

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from flagfinder.shared.record import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import SpinFields, WhyFields
@@ -20,8 +18,7 @@ DEFAULT_BUDGET = 0.8  # s for which a thread is held
 DEFAULT_CORE_BUDGET = 5.0  # s for which the copy of a thread of a core goes on
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(NamedTuple):
     """The time limit of a question, and its end on the monotonic clock."""
 
     limit: float

@@ -11,10 +11,10 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from flagfinder import _core
 from flagfinder.shared.errors import UsageError
-from flagfinder.shared.record import dataclass
 
 # What runs the script that it is given.
 _INTERPRETERS = re.compile(r"(python|node|ruby|perl|php|(ba|da|z|k)?sh|java|lua)[\d.]*")
@@ -24,8 +24,7 @@ _MOST_LISTED = 8
 _LONGEST_LINE = 80  # columns of a command
 
 
-@dataclass(frozen=True)
-class Patient:
+class Patient(NamedTuple):
     """A process; the thread with which to begin, if it was named; and why it is this one, where the
     user wrote something else.
     """

@@ -57,6 +57,23 @@ def why(
     of threads and which are about to be stepped, ``so_far`` JSON of the report as far as it is
     known. Raises what ``spin`` raises.
     """
+    raw = why_fields(
+        pid, thread, budget=budget, timeout=timeout, stacks=stacks, told=told, so_far=so_far
+    )
+    return WhyReport.from_raw(raw)
+
+
+def why_fields(
+    pid: int,
+    thread: int | None,
+    *,
+    budget: float,
+    timeout: float,
+    stacks: bool,
+    told: Callable[[int, list[int]], object] | None,
+    so_far: Callable[[str], object] | None,
+) -> WhyFields:
+    """The same as the engine has it."""
     require_own_proc()
     deadline = Deadline.after(timeout)
     if so_far is not None:
@@ -72,12 +89,10 @@ def why(
 
     raw = engine(in_source, hearer(told, so_far))
     # The chain may end in code of a process that none of these started.
-    report = WhyReport.from_raw(raw)
-    chain = dict.fromkeys(link.waiter.pid for link in report.links)
-    others = [
-        other for other in (*chain, report.root.pid) if other is not None and other not in own
-    ]
-    if others and report.root.kind in _OF_CODE:
+    root = raw["root"]
+    chain = dict.fromkeys(link["waiter"]["pid"] for link in raw["links"])
+    others = [other for other in (*chain, root["pid"]) if other is not None and other not in own]
+    if others and root["kind"] in _OF_CODE:
         if deadline.is_over:
             not_asked(raw, deadline.over, "the code of Python and shells at the end of the chain")
         else:
@@ -94,7 +109,7 @@ def why(
                 )
                 notes += unread
     raw["notes"] += notes
-    return WhyReport.from_raw(raw)
+    return raw
 
 
 def why_recorded(normal: Trace, spin: Trace, thread: int | None = None) -> WhyReport:

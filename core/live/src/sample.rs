@@ -130,6 +130,7 @@ pub fn now(pid: u32, tid: u32) -> Option<Activity> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
@@ -148,6 +149,26 @@ mod tests {
         while !over.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
+    }
+
+    #[test]
+    fn only_threads_that_run_or_wake_stir() {
+        let stirs = |command: &str| {
+            let mut shell = Command::new("sh")
+                .args(["-c", command])
+                .spawn()
+                .expect("sh");
+            std::thread::sleep(Duration::from_millis(200));
+            let mut told = false;
+            let sampled = sample_until(shell.id(), Duration::from_millis(300), || told = true);
+            shell.kill().expect("it is ours");
+            shell.wait().expect("it is ours");
+            sampled.expect("it lives");
+            told
+        };
+        assert!(!stirs("exec sleep 60"));
+        assert!(stirs("while :; do :; done"));
+        assert!(stirs("while :; do sleep 0.05; done"));
     }
 
     #[test]
