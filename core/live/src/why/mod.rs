@@ -18,6 +18,7 @@ mod files;
 mod flags;
 mod goroutines;
 mod held;
+mod home;
 mod hotspot;
 mod in_core;
 mod ipc;
@@ -53,7 +54,7 @@ use flagfinder_failure::Failure;
 use flagfinder_linux::arguments::title;
 use flagfinder_linux::proc::{self, program, Stat};
 use flagfinder_replica::CoreFile;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dead::{look_at_threads, CoreOptions};
 use crate::pick::Told;
@@ -209,7 +210,7 @@ fn loops(spun: &SpinReport) -> FxHashMap<u32, Spot> {
     known.collect()
 }
 
-/// Most processes of a chain whose titles are told.
+/// Most processes of a chain whose titles and homes are told.
 const TITLES: usize = 3;
 
 /// What to do next in a living process, and what could not be looked at.
@@ -228,8 +229,16 @@ fn finish(report: &mut WhyReport, processes: &mut Processes, in_source: &InSourc
     report.next.extend(found);
     let mut chain: Vec<u32> = report.links.iter().map(|link| link.waiter.pid).collect();
     chain.extend(report.root.pid);
-    chain.dedup();
+    let mut known = FxHashSet::default();
+    chain.retain(|pid| known.insert(*pid));
     report.tests = tested::tests(processes, &chain, in_source);
+    report.homes = chain.iter().filter_map(|pid| home::of(*pid)).collect();
+    let own = home::of(std::process::id());
+    let homes = report
+        .homes
+        .iter()
+        .filter_map(|one| home::told(one, own.as_ref()));
+    report.notes.extend(homes.take(TITLES));
     let titles = chain.into_iter().filter_map(|pid| Some((pid, title(pid)?)));
     let told = titles.map(|(pid, title)| format!("process {pid} calls itself \"{title}\""));
     report.notes.extend(told.take(TITLES));
