@@ -376,8 +376,6 @@ def _doing(pid: int) -> str:
 def _ask(question: Callable[[Post], object], stand: Callable[[], None], messages: int) -> NoReturn:
     """What the child does."""
     try:
-        stand()
-        _asking.clear()
 
         def post(kind: str, what: object) -> None:
             content = pickle.dumps((kind, what))
@@ -386,6 +384,8 @@ def _ask(question: Callable[[Post], object], stand: Callable[[], None], messages
                 content = content[os.write(messages, content) :]
 
         try:
+            stand()
+            _asking.clear()
             answer = question(lambda what: post("post", what))
         except BaseException as error:
             post("openers", _core.file_openers())
