@@ -11,7 +11,8 @@
 # make report render docs/benchmarks.md from bench/results
 # make wheel  the wheel with everything inside, for others' machines, in dist/
 # make zipapp  one file of what looks at processes and cores, for production hosts, in dist/
-# make test-wheel  installs both in bare systems of Debian 12 and 13, and uses them there
+# make deb    a Debian package of the wheel with all that it needs, in dist/
+# make test-wheel  installs all three in bare systems of Debian 12 and 13, and uses them there
 # make sdist  the archive of the sources, in dist/
 # Set-up is part of every target and cheap when there is nothing to do. tests/sizes.py says what is
 # in which size.
@@ -43,7 +44,7 @@ LAB := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python lab/lab.py
 
 .PHONY: lab lab-check lab-quick lab-keep demo check check-built check-rust check-python test \
 	test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust \
-	lint-others report test-rust setup tracer samples clean wheel zipapp test-wheel sdist
+	lint-others report test-rust setup tracer samples clean wheel zipapp deb test-wheel sdist
 
 demo:
 	@echo "This builds flagfinder (the first time a quarter of an hour on two processors), records a"
@@ -149,8 +150,11 @@ wheel: $(STAMPS)/requirements $(STAMPS)/wheel-tools
 zipapp: wheel
 	.ci/zipapp dist/flagfinder-*.whl dist/flagfinder.pyz
 
+deb: wheel
+	.ci/deb dist/flagfinder-*.whl dist/flagfinder.deb
+
 # Installs them in bare systems, which are made first: needs root.
-test-wheel: zipapp
+test-wheel: zipapp deb
 	.ci/test-wheel dist
 
 sdist: $(STAMPS)/wheel-tools

@@ -60,7 +60,7 @@ def make(packages: Path, folder: Path) -> None:
     from argparse_manpage.manpage import Manpage
 
     from flagfinder import _core
-    from flagfinder.cli import build_parser
+    from flagfinder.cli.command import build_parser
 
     parser = build_parser()
     texts = {place: shtab.complete(parser, shell=shell) for shell, place in COMPLETIONS.items()}

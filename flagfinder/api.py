@@ -3,9 +3,9 @@
 
 from flagfinder.chain.to_its_end import record
 from flagfinder.diff.diff import Divergence, diff
+from flagfinder.flags.code import Code
 from flagfinder.flags.discover import Discovered, Discovery, discover
 from flagfinder.flags.flags import (
-    Code,
     DivergencePoint,
     Flag,
     Loop,

@@ -20,7 +20,8 @@ import signal
 import struct
 import sys
 import time
-from dataclasses import dataclass
+
+from flagfinder.shared.record import dataclass
 
 _RUNNING = struct.Struct("=Qd")  # number of the run phase, and since when; 0: none runs
 _NAME = 1000  # bytes of the test's name, at most, behind that

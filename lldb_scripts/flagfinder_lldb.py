@@ -107,7 +107,7 @@ def _run(words: list[str], preset: dict[str, Any]) -> int:
     packages = _HERE.parents[2]
     if (packages / "flagfinder").is_dir() and str(packages) not in sys.path:
         sys.path.append(str(packages))
-    from flagfinder.cli import run  # noqa: PLC0415
+    from flagfinder.cli.command import run  # noqa: PLC0415
     from flagfinder.shared.lldb_helper import require_version  # noqa: PLC0415
 
     if preset:  # it is this lldb that traps or steps

@@ -9,6 +9,15 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+/// From now on this process is killed when the thread that started it ends.
+#[pyfunction]
+pub fn end_with_parent() {
+    // SAFETY: takes numbers only.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+    }
+}
+
 /// A descriptor that the caller closes.
 #[pyfunction]
 pub fn create_private(path: PathBuf) -> PyResult<i32> {

@@ -87,6 +87,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::servers_may_be_silent, module)?)?;
     module.add_function(wrap_pyfunction!(files::file_openers, module)?)?;
     module.add_function(wrap_pyfunction!(files::end_file_openers, module)?)?;
+    module.add_function(wrap_pyfunction!(files::end_with_parent, module)?)?;
     module.add_function(wrap_pyfunction!(recording::record, module)?)?;
     module.add_function(wrap_pyfunction!(export::export_drcov, module)?)?;
     module.add_function(wrap_pyfunction!(export::export_tenet, module)?)?;

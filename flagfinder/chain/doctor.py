@@ -11,18 +11,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder import _core
-from flagfinder.interpreters.py_spy import UnreadableError, find_py_spy
+from flagfinder.interpreters.py_spy import find_py_spy
+from flagfinder.interpreters.which import UnreadableError
 from flagfinder.record.canary import check_canary
 from flagfinder.record.tracer_build import cached_tracer, missing_tools
 from flagfinder.shared.bpf_build import bpf_object
 from flagfinder.shared.errors import FlagfinderError, UnavailableError, UsageError
 from flagfinder.shared.lldb_helper import choose_lldb
-from flagfinder.shared.machine import Check, check_machine_abilities, require_own_proc
+from flagfinder.shared.machine import Check, check_machine_abilities
+from flagfinder.shared.own_proc import require_own_proc
 from flagfinder.shared.places import shipped
+from flagfinder.shared.record import dataclass
 
 _DEBUG_ROOT = Path("/usr/lib/debug/.build-id")
 

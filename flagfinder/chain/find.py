@@ -7,9 +7,7 @@ recorded once more with values, in the modules the first pass points to only.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from flagfinder.flags.flags import Report, find_flags
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
 from flagfinder.shared.errors import TargetError, UsageError
+from flagfinder.shared.record import dataclass, replace
 from flagfinder.trace.trace import Trace, open_trace
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def find(
             "Name another folder with -d, or allow it with --overwrite.",
         )
     doubts: set[str] = set()
-    normal_options = dataclasses.replace(options, stop_when_spinning=None)
+    normal_options = replace(options, stop_when_spinning=None)
 
     def record_both(
         normal_chosen: RecordOptions, spin_chosen: RecordOptions
@@ -105,8 +104,8 @@ def find(
         listed.write_text("".join(f"{line}\n" for line in ranges), encoding="utf-8")
         observer.announce(f"recording again with values in {len(ranges)} modules ({listed})")
         good, bad = record_both(
-            dataclasses.replace(normal_options, level="values", values_in=listed),
-            dataclasses.replace(options, level="values", values_in=listed),
+            replace(normal_options, level="values", values_in=listed),
+            replace(options, level="values", values_in=listed),
         )
         divergence = diff(good, bad)
     return Found(_with_notes(find_flags(bad, [good], divergence), sorted(doubts)), normal, spin)
@@ -114,7 +113,7 @@ def find(
 
 def _with_notes(report: Report, notes: list[str]) -> Report:
     every = [*report.notes, *notes]
-    return dataclasses.replace(report, notes=tuple(every), raw={**report.raw, "notes": every})
+    return replace(report, notes=tuple(every), raw={**report.raw, "notes": every})
 
 
 def value_ranges(divergence: Divergence) -> list[str]:

@@ -15,14 +15,14 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.flags.flags import parse_hex
+from flagfinder.flags.code import parse_hex
 from flagfinder.shared.errors import TargetError
 from flagfinder.shared.gated import GatedProgram, gated
+from flagfinder.shared.record import dataclass, field, replace
 from flagfinder.watch.watch import Watch, WatchRequest, module_word, site
 
 if TYPE_CHECKING:

@@ -13,20 +13,21 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.chain.good_run import GoodRun, SeenWord, Wrote, run_well
-from flagfinder.flags.flags import Report, parse_hex
+from flagfinder.flags.code import parse_hex
+from flagfinder.flags.flags import Report
 from flagfinder.live.apart import LeftBehind, ask_apart
 from flagfinder.live.deadline import DEFAULT_TIMEOUT
 from flagfinder.live.spin import SpinReport, spin
 from flagfinder.live.tree import descendants, end_tree
 from flagfinder.shared.errors import PermissionDeniedError, TargetError
 from flagfinder.shared.gated import gated
-from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.flags.fields import (

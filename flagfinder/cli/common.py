@@ -7,12 +7,10 @@ import argparse
 import math
 import os
 import re
-import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from flagfinder.live.patient import has_ended, status_of
 from flagfinder.report.terminal import Terminal
@@ -60,7 +58,12 @@ _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?$", re.ASCII | re.IGNOR
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-@dataclass(frozen=True)
+def _short(text: str) -> str:
+    import reprlib  # for what is refused
+
+    return reprlib.repr(text)
+
+
 class Number:
     """A whole number from ``low`` to ``high``, for argparse; ``what`` is what the user is told that
     it should be.
@@ -70,12 +73,17 @@ class Number:
     lies outside is refused here, before anything is opened or started.
     """
 
-    what: str
-    low: int
-    high: int
-    metavar: str | None = None
-    base: int = 10
-    none: str | None = None
+    def __init__(
+        self,
+        what: str,
+        low: int,
+        high: int,
+        metavar: str | None = None,
+        base: int = 10,
+        none: str | None = None,
+    ) -> None:
+        self.what, self.low, self.high = what, low, high
+        self.metavar, self.base, self.none = metavar, base, none
 
     def __call__(self, text: str) -> int | None:
         if text == self.none:
@@ -86,24 +94,25 @@ class Number:
             value = None
         if value is None or not self.low <= value <= self.high:
             raise argparse.ArgumentTypeError(
-                f"{reprlib.repr(text)} is no {self.what} from {self.low} to {self.high}"
+                f"{_short(text)} is no {self.what} from {self.low} to {self.high}"
             )
         return value
 
 
-@dataclass(frozen=True)
 class Size:
     """A number of bytes up to ``high``, as in ``64M``, ``1.5GiB``, ``4096``, for argparse."""
 
-    high: int = 2**62
     metavar = "SIZE"
+
+    def __init__(self, high: int = 2**62) -> None:
+        self.high = high
 
     def __call__(self, text: str) -> int:
         match = _SIZE.match(text)
         value = float(match[1]) * 1024 ** _POWERS[match[2].upper()] if match else 0
         if not 1 <= value <= self.high:
             raise argparse.ArgumentTypeError(
-                f"{reprlib.repr(text)} is no size from 1 to {self.high} bytes; write it like 64M "
+                f"{_short(text)} is no size from 1 to {self.high} bytes; write it like 64M "
                 "or 1.5GiB"
             )
         return int(value)
@@ -113,12 +122,13 @@ _TIME = re.compile(r"(.*?)(ns|us|ms|s|)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 
 
-@dataclass(frozen=True)
 class Seconds:
     """A number of seconds above zero, up to ``high``, for argparse; also as in 10ms, 250us."""
 
-    high: float = 86400 * 365
     metavar = "SECONDS"
+
+    def __init__(self, high: float = 86400 * 365) -> None:
+        self.high = high
 
     def __call__(self, text: str) -> float:
         match = _TIME.fullmatch(text)
@@ -129,12 +139,11 @@ class Seconds:
         # Less than a nanosecond would be none at all to the engine.
         if not 1e-9 <= value <= self.high:
             raise argparse.ArgumentTypeError(
-                f"{reprlib.repr(text)} is no number of seconds from 1e-9 to {self.high:.9g}"
+                f"{_short(text)} is no number of seconds from 1e-9 to {self.high:.9g}"
             )
         return value
 
 
-@dataclass(frozen=True)
 class ProcessId(Number):
     """The id of a process that lives. A thread's id is refused: /proc shows a process at that
     number, too, of which half of the files are those of the thread.
@@ -171,8 +180,7 @@ SIZE = Size()
 SECONDS = Seconds()
 
 
-@dataclass(frozen=True)
-class _Need:
+class _Need(NamedTuple):
     """``option`` does nothing unless ``holds``; ``what`` it needs completes "it ..."."""
 
     option: str

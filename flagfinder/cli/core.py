@@ -19,8 +19,8 @@ from flagfinder.cli.common import (
 )
 from flagfinder.cli.spin import ask_and_show
 from flagfinder.live.apart import Told
-from flagfinder.live.deadline import DEFAULT_TIMEOUT
-from flagfinder.live.spin import DEFAULT_CORE_BUDGET, look_at_core
+from flagfinder.live.deadline import DEFAULT_CORE_BUDGET, DEFAULT_TIMEOUT
+from flagfinder.live.spin import look_at_core
 from flagfinder.report.terminal import Terminal
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.private_file import write_private
+from flagfinder.shared.record import replace
 from flagfinder.shared.spot import Spot
 from flagfinder.shared.visible import quote_command, visible
 

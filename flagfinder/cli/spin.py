@@ -20,8 +20,8 @@ from flagfinder.cli.common import (
     add_verb,
 )
 from flagfinder.live.apart import Told, report_apart
-from flagfinder.live.deadline import DEFAULT_TIMEOUT
-from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_THREADS, SpinReport, spin
+from flagfinder.live.deadline import DEFAULT_BUDGET, DEFAULT_TIMEOUT
+from flagfinder.live.spin import DEFAULT_THREADS, SpinReport, spin
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
@@ -113,8 +113,12 @@ def ask_and_show(
     terminal: Terminal,
 ) -> int:
     """Asks in a child, shows the report, and returns the exit code."""
-    shown_by = None if options.json else "flagfinder.report.spin_report"
-    report = SpinReport.from_raw(report_apart(question, options.timeout, told, shown_by))
+
+    def meanwhile() -> None:
+        if not options.json:
+            import flagfinder.report.spin_report  # noqa: F401
+
+    report = SpinReport.from_raw(report_apart(question, options.timeout, told, meanwhile))
     if options.json:
         terminal.answer(report.raw)
     else:

@@ -26,20 +26,22 @@ from flagfinder.cli.common import (
     check_writable,
     write_page,
 )
-from flagfinder.cli.diff import check_thread
 from flagfinder.live.apart import Told, report_apart
-from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
+from flagfinder.live.deadline import (
+    DEFAULT_BUDGET,
+    DEFAULT_CORE_BUDGET,
+    DEFAULT_TIMEOUT,
+    Deadline,
+    not_asked,
+)
 from flagfinder.live.patient import Patient, by_id, by_name
-from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
 from flagfinder.live.tree import ask, descendants
-from flagfinder.live.why import why, why_of_core, why_recorded
+from flagfinder.live.why import why_fields, why_of_core, why_recorded
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
-from flagfinder.report.why_page import why_page
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.visible import quote_command
-from flagfinder.trace.trace import open_trace
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import WhyAllFields, WhyFields
@@ -183,6 +185,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
         show_why(terminal, [report, *others])
     if options.html is not None:
+        from flagfinder.report.why_page import why_page
+
         write_page(options.html, lambda: why_page(report, others), terminal)
     return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
 
@@ -249,7 +253,7 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
                 stacks=options.stacks,
                 so_far=so_far,
             ).raw
-        report = why(
+        raw = why_fields(
             patient.pid,
             options.thread or patient.thread,
             budget=options.budget or DEFAULT_BUDGET,
@@ -259,12 +263,17 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
             so_far=so_far,
         )
         if options.children:
-            so_far(json.dumps(report.raw))
-            _add_others(report, deadline)
-        return report.raw
+            so_far(json.dumps(raw))
+            _add_others(raw, deadline)
+        return raw
 
-    shown_by = None if options.json else "flagfinder.report.why_report"
-    return WhyReport.from_raw(report_apart(question, options.timeout, told, shown_by))
+    def meanwhile() -> None:
+        import dataclasses  # noqa: F401  # what a report is made of
+
+        if not options.json:
+            terminal.prepare()
+
+    return WhyReport.from_raw(report_apart(question, options.timeout, told, meanwhile))
 
 
 def _patient(options: argparse.Namespace) -> Patient:
@@ -283,6 +292,9 @@ def _patient(options: argparse.Namespace) -> Patient:
 
 
 def _recorded(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
+    from flagfinder.cli.diff import check_thread  # of processes none of it is needed
+    from flagfinder.trace.trace import open_trace
+
     normal, spin = (open_trace(Path(word)) for word in options.target)
     check_thread(spin, options.thread)
     with terminal.progress() as progress:
@@ -290,12 +302,12 @@ def _recorded(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
         return why_recorded(normal, spin, options.thread)
 
 
-def _add_others(report: WhyReport, deadline: Deadline) -> None:
+def _add_others(raw: WhyFields, deadline: Deadline) -> None:
     """Adds the reports of the processes that it started, without this one and its helpers. Runs in
     the child that asks.
     """
-    raw = report.raw
     raw["others"] = []
+    report = WhyReport.from_raw(raw)
     if deadline.is_over:
         not_asked(raw, deadline.over, "the processes that it started")
         return

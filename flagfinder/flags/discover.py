@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.flags.flags import Flag, Loop, ThreadName, flag_from_raw, loop_from_raw
 from flagfinder.shared.build import build, check_schema
+from flagfinder.shared.record import dataclass, field
 from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:

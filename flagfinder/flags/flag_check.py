@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from flagfinder.flags.code import parse_hex
 from flagfinder.flags.fields import FlagFields
-from flagfinder.flags.flags import parse_hex
 
 _LARGEST_WORD = 2**31
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from flagfinder.flags.flag_check import has_sound_numbers
 from flagfinder.flags.flags import Flag, flag_from_raw
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.fits import fits
+from flagfinder.shared.record import dataclass
 
 
 @dataclass(frozen=True)

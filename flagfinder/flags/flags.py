@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.diff.diff import Divergence
+from flagfinder.flags.code import Code, parse_hex
 from flagfinder.flags.python_code import add_code, code_of
 from flagfinder.flags.python_objects import prefer_programs_words
 from flagfinder.interpreters.python import PythonCode
 from flagfinder.shared.build import build, check_schema
+from flagfinder.shared.record import dataclass, field
 from flagfinder.shared.spot import Spot
 from flagfinder.trace.trace import Trace
 
@@ -42,42 +43,6 @@ if TYPE_CHECKING:
         Verdict,
         WriterFields,
     )
-
-
-@dataclass(frozen=True)
-class Code:
-    """A place in code: ``module`` (file name) and ``offset`` in it outlive the run. Absent
-    knowledge is None.
-
-    ``near`` is, without a ``symbol``, the closest one before; it does not hold the place.
-    """
-
-    module: str | None
-    offset: int | None
-    symbol: str | None
-    source: str | None
-    near: str | None = None
-
-    @classmethod
-    def from_raw(cls, raw: CodeFields) -> Code:
-        """Reads a CODE object of the engine's JSON."""
-        return cls(
-            raw.get("module"),
-            parse_hex(raw.get("offset")),
-            raw.get("symbol"),
-            raw.get("source"),
-            raw.get("near"),
-        )
-
-    def __str__(self) -> str:
-        place = (
-            f"{self.module}+{self.offset:#x}" if self.module and self.offset is not None else None
-        )
-        if self.symbol:
-            return f"{self.symbol} ({place})" if place else self.symbol
-        if place:
-            return f"{place} (after {self.near})" if self.near else place
-        return f"{self.offset:#x}" if self.offset is not None else "unknown code"
 
 
 @dataclass(frozen=True)
@@ -318,15 +283,6 @@ def find_flags(
     if code is not None:
         add_code(raw, code)
     return Report.from_raw(raw)
-
-
-def parse_hex(text: str | int | None) -> int | None:
-    """Offsets, addresses and values travel as hex strings: JSON readers lose integers past
-    2**53.
-    """
-    if text is None or isinstance(text, int):
-        return text
-    return int(text, 16)
 
 
 def _maybe_code(raw: CodeFields | None) -> Code | None:

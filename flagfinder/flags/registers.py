@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.diff.diff import Divergence
-from flagfinder.flags.flags import Code, parse_hex
+from flagfinder.flags.code import Code, parse_hex
+from flagfinder.shared.record import dataclass
 from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ import errno
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.graph.events import EventFile
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.graph.call_fields import CallsFields, ProfileFields

@@ -5,11 +5,11 @@ waited for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder.graph.graph import EventGraph
 from flagfinder.shared.build import build
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.graph.path_fields import BlockedFields, CriticalPathFields

@@ -9,13 +9,13 @@ decided by rule, or asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flagfinder.flags.flags import AskedDescriptor
 from flagfinder.graph.critical_path import Inversion
 from flagfinder.graph.graph import EventGraph
 from flagfinder.shared.build import build
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.graph.call_fields import HotFields

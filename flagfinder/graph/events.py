@@ -15,7 +15,6 @@ import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -24,9 +23,10 @@ from flagfinder.shared.bpf_build import loadable_bpf_object
 from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.gated import GatedProgram, gated
 from flagfinder.shared.interruption import held_back, interruptible
-from flagfinder.shared.machine import require_own_proc
 from flagfinder.shared.marks import MarkInbox
 from flagfinder.shared.notes import Note
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.target import find_program
 from flagfinder.shared.visible import as_unicode
 

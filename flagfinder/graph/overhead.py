@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flagfinder.graph.events import EventOptions, record_events
 from flagfinder.shared.errors import TargetError, UsageError
 from flagfinder.shared.gated import gated
+from flagfinder.shared.record import dataclass, replace
 from flagfinder.shared.target import find_program
 
 # Student's t, two-sided 95%, by degrees of freedom; beyond, that of the last is on the safe side.

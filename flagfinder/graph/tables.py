@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flagfinder import _core
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.graph.fields import MetaFields

@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,8 @@ from flagfinder.shared.bpf_build import loadable_bpf_object
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.gated import gated
 from flagfinder.shared.interruption import held_back, interruptible
-from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.target import find_program
 
 if TYPE_CHECKING:

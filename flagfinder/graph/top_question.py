@@ -6,10 +6,10 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from flagfinder import _core
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.record import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,16 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.interpreters.asyncio_tasks import Task, tasks_of
-from flagfinder.interpreters.py_spy import SeenStack, UnreadableError, look
+from flagfinder.interpreters.py_spy import SeenStack, look
 from flagfinder.interpreters.python import PythonCode, PythonFrame
 from flagfinder.interpreters.python_blocked import awaited, blocked, is_library
 from flagfinder.interpreters.python_sources import Sources
+from flagfinder.interpreters.which import UnreadableError
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import TaskEnd

@@ -16,11 +16,11 @@ import re
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.interpreters.python import PythonFrame
+from flagfinder.shared.record import dataclass
 
 _WORD = 8
 # A type's fields, and those of bytes and texts, in bytes.

@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from flagfinder import _core
+from flagfinder.shared.record import dataclass
 
 MOST_BYTES = 1 << 29  # of memory: copied within half a second
 _MOST_REGIONS = (1 << 16) - 2  # the header counts them in 16 bits

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import shutil
 import struct
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,13 +29,14 @@ from flagfinder.interpreters.process_image import (
     TooLargeError,
     write_image,
 )
+from flagfinder.interpreters.which import INTERPRETER, UnreadableError, mapped_files
 from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.places import PACKAGE
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.typed import NotRequired, TypedDict
 
 # struct pthread of the GNU C library on x86-64: the pointer to itself, and the thread's id.
 _SELF, _TID = 0x10, 0x2D0
-INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
 # Of py-spy: it maps an image and the interpreter's files, and what it reads is hostile.
 _MEMORY = 4 * MOST_BYTES
 _NOT_PYTHON = {"<shim>", "<trampoline>", "<interpreter trampoline>"}
@@ -63,10 +62,6 @@ class _Thread(TypedDict):
     os_thread_id: int | None
     owns_gil: NotRequired[bool]
     frames: list[_Frame]
-
-
-class UnreadableError(Exception):
-    """No stack could be read; the text says why, in a few words."""
 
 
 @dataclass(frozen=True)
@@ -193,16 +188,6 @@ def loaded_by_another(pid: int) -> list[str]:
 def _interpreter(code: Iterable[str]) -> list[str]:
     """Of files with code, those of an interpreter, its program first."""
     return sorted(filter(INTERPRETER.search, code), key=lambda file: ".so" in file)
-
-
-def mapped_files(pid: int, *, executable: bool = False) -> list[str]:
-    """The files that the process has mapped, each once, in the order of their addresses. Raises
-    OSError.
-    """
-    text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-    lines = [line.split(maxsplit=5) for line in text.splitlines()]
-    named = [words for words in lines if len(words) > 5 and (not executable or "x" in words[1])]
-    return list(dict.fromkeys(words[5].removesuffix(" (deleted)") for words in named))
 
 
 def _run(command: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:

@@ -8,27 +8,19 @@ source tells what ends that loop (``python_loop``). The process is read, never s
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Literal, cast
 
 from flagfinder import _core
-from flagfinder.interpreters.py_spy import (
-    INTERPRETER,
-    SeenFrame,
-    SeenStack,
-    UnreadableError,
-    look,
-    look_at_core,
-    mapped_files,
-)
+from flagfinder.interpreters.py_spy import SeenFrame, SeenStack, look, look_at_core
 from flagfinder.interpreters.python_loop import Exit, Loop, Way
 from flagfinder.interpreters.python_sources import Sources
+from flagfinder.interpreters.which import UnreadableError
 from flagfinder.shared.build import build
+from flagfinder.shared.record import asdict, dataclass, replace
 from flagfinder.shared.typed import Self
 
 if TYPE_CHECKING:
@@ -155,7 +147,7 @@ class PythonCode:
 
     def to_raw(self) -> PythonFields:
         """As ``--json`` prints it."""
-        return cast("PythonFields", dataclasses.asdict(self))
+        return cast("PythonFields", asdict(self))
 
 
 def _loop_from_raw(raw: PythonLoopFields) -> PythonLoop:
@@ -170,21 +162,6 @@ def gil_holder(codes: Mapping[int, PythonCode]) -> int | None:
     """
     held = [tid for tid, code in codes.items() if code.gil == code.looks and code.looks >= _ENOUGH]
     return held[0] if len(held) == 1 and len(codes) > 1 else None
-
-
-def runs_python(pid: int) -> bool:
-    """Whether an interpreter of CPython's name is mapped; one linked into a program of another name
-    has its modules.
-    """
-    try:
-        return is_python(mapped_files(pid))
-    except OSError:
-        return False
-
-
-def is_python(files: Iterable[str]) -> bool:
-    """The same of the files that are mapped."""
-    return any(INTERPRETER.search(file) or "/lib-dynload/" in file for file in files)
 
 
 def read_python(
@@ -352,11 +329,7 @@ def _paused(stacks: Sequence[SeenStack], sources: Sources) -> PythonLoop | None:
     confidence.
     """
     loop, _ = _loop(stacks, sources)
-    return (
-        dataclasses.replace(loop, confidence=None)
-        if loop is not None and loop.when is not None
-        else None
-    )
+    return replace(loop, confidence=None) if loop is not None and loop.when is not None else None
 
 
 def _common(stacks: Sequence[SeenStack]) -> list[list[SeenFrame]]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeGuard
 
 from flagfinder.interpreters.python import PythonFrame
 from flagfinder.interpreters.python_bindings import within
 from flagfinder.interpreters.python_loop import Scope, scope_around
 from flagfinder.interpreters.python_sources import Sources
+from flagfinder.shared.record import dataclass
 
 # What blocks, and the calls on the same object that end it.
 _ENDED_BY = {

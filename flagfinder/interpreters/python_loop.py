@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -34,6 +33,7 @@ from flagfinder.interpreters.python_passed import (
     passed,
     with_passed,
 )
+from flagfinder.shared.record import dataclass
 
 LoopKind = Literal["waits", "works", "counts", "endless"]
 Way = Literal["test", "break", "return", "raise", "exhausted"]

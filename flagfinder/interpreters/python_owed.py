@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from flagfinder.interpreters.python_blocked import blocked, is_library
 from flagfinder.interpreters.python_loop import Scope, scope_around
 from flagfinder.interpreters.python_pools import replaced_workers
 from flagfinder.interpreters.python_sources import Sources
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.syntax import expression_of
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -15,21 +15,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import importlib
 import json
 import os
 import pickle
 import select
 import signal
 import stat
-import struct
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar, cast
 
 from flagfinder import _core
 from flagfinder.live.deadline import not_asked
@@ -37,7 +33,7 @@ from flagfinder.live.tree import descendants
 from flagfinder.shared.errors import UnavailableError
 from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.interruption import ENDING, held_back
-from flagfinder.shared.marks import listen_for
+from flagfinder.shared.mark_folder import listen_for
 from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
@@ -53,7 +49,7 @@ _TICK = 0.25  # s between looks at what the child does
 _SOON = 0.05  # s after which a signal is passed on
 _ENDS = 0.5  # s that a killed child may take to be gone
 _USES = 60.0  # s for a file of ours, on a disk that is slow
-_LENGTH = struct.Struct("=Q")
+_LENGTH = 8  # bytes in front of each message
 # Functions of the kernel that wait for a server: of FUSE, NFS, SMB, 9P, Ceph, autofs.
 _OF_SERVERS = (
     "request_wait_answer",
@@ -181,17 +177,16 @@ def asking() -> set[int]:
     return {one for pid in _asking for one in (pid, *descendants(pid))} | _left_alone
 
 
-@dataclass
 class _Child:
     """The process that asks: its messages, and what it prints."""
 
-    pid: int
-    messages: int
-    words: int
-    to_others: signal.Signals | None
-    is_gone: bool = False
-    was_killed: bool = False
-    received: bytearray = field(default_factory=bytearray)
+    def __init__(
+        self, pid: int, messages: int, words: int, to_others: signal.Signals | None
+    ) -> None:
+        self.pid, self.messages, self.words = pid, messages, words
+        self.to_others = to_others
+        self.is_gone = self.was_killed = False
+        self.received = bytearray()
 
     @classmethod
     def start(
@@ -233,12 +228,11 @@ class _Child:
         if not part:
             raise EOFError
         self.received += part
-        while len(self.received) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self.received)
-            end = _LENGTH.size + length
+        while len(self.received) >= _LENGTH:
+            end = _LENGTH + int.from_bytes(self.received[:_LENGTH], "little")
             if len(self.received) < end:
                 break
-            message: tuple[str, object] = pickle.loads(self.received[_LENGTH.size : end])
+            message: tuple[str, object] = pickle.loads(self.received[_LENGTH:end])
             del self.received[:end]
             yield message
 
@@ -327,8 +321,7 @@ def _left(child: _Child, because: str) -> LeftBehind:
     return LeftBehind(because, where)
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """A thread. ``place``: the function of the kernel that it sleeps in; ``sleeps``: how
     often it went to sleep by now.
     """
@@ -352,13 +345,13 @@ def tasks(pid: int) -> Iterator[Task]:
                 yield Task(pid, int(task.name), place, status["State"].strip()[0], sleeps)
 
 
-@dataclass
 class _Waits:
     """Whether a thread of the child waits for the answer of a file system's server for long."""
 
-    pid: int
-    since: dict[Task, float] = field(default_factory=dict)
-    looked: float = 0.0
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.since: dict[Task, float] = {}
+        self.looked = 0.0
 
     def for_server(self) -> bool:
         now = time.monotonic()
@@ -383,16 +376,16 @@ def _doing(pid: int) -> str:
 def _ask(question: Callable[[Post], object], stand: Callable[[], None], messages: int) -> NoReturn:
     """What the child does."""
     try:
-        stand()
-        _asking.clear()
 
         def post(kind: str, what: object) -> None:
             content = pickle.dumps((kind, what))
-            content = _LENGTH.pack(len(content)) + content
+            content = len(content).to_bytes(_LENGTH, "little") + content
             while content:
                 content = content[os.write(messages, content) :]
 
         try:
+            stand()
+            _asking.clear()
             answer = question(lambda what: post("post", what))
         except BaseException as error:
             post("openers", _core.file_openers())
@@ -432,6 +425,8 @@ def _is_read_by_others(descriptor: int) -> bool:
 
 def _sendable(error: BaseException) -> BaseException:
     """The error, with where it came from as a note."""
+    import traceback  # noqa: PLC0415
+
     # As add_note of Python 3.11 does.
     noted = [*getattr(error, "__notes__", ()), "".join(traceback.format_exception(error))]
     error.__dict__["__notes__"] = noted
@@ -449,11 +444,11 @@ def report_apart(
     question: Callable[[Callable[[str], object], Told], AnyFields],
     limit: float,
     told: Told | None,
-    shown_by: str | None,
+    meanwhile: Callable[[], object],
 ) -> AnyFields:
     """A report from ``question``, which is given what hears JSON of the report so far, and what
-    hears which threads are looked at. Where it gets no answer, the report so far. Meanwhile the
-    module is imported that shows it, which takes as long as a short look.
+    hears which threads are looked at. Where it gets no answer, the report so far. ``meanwhile``:
+    what shows it may be imported, which takes as long as a short look.
     """
     so_far: list[str] = []
 
@@ -467,7 +462,7 @@ def report_apart(
         return question(post, lambda threads, stepped: post((threads, stepped)))
 
     try:
-        return ask_apart(asked, limit, hear, lambda: shown_by and importlib.import_module(shown_by))
+        return ask_apart(asked, limit, hear, meanwhile)
     except LeftBehind as left:
         if not so_far:
             raise

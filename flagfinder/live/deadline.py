@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: MIT
-"""When an answer about a process is due, and how a report tells what the limit left no time for."""
+"""When an answer about a process is due, what is heard until then, and how a report tells what the
+limit left no time for.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import SpinFields, WhyFields
 
 DEFAULT_TIMEOUT = 30.0  # s, for one process
 TREE_TIMEOUT = 60.0  # s, for all processes of a command
+DEFAULT_BUDGET = 0.8  # s for which a thread is held
+DEFAULT_CORE_BUDGET = 5.0  # s for which the copy of a thread of a core goes on
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(NamedTuple):
     """The time limit of a question, and its end on the monotonic clock."""
 
     limit: float
@@ -43,6 +46,22 @@ class Deadline:
     def for_engine(self) -> tuple[float, float]:
         """The whole limit, which is told, and what is left of it."""
         return self.limit, self.left
+
+
+def hearer(
+    told: Callable[[int, list[int]], object] | None, so_far: Callable[[str], object] | None
+) -> Callable[[int, list[int], str | None], object]:
+    """What the engine calls: with threads that are about to be looked at, or with JSON of the
+    report so far.
+    """
+
+    def hear(threads: int, stepped: list[int], report: str | None) -> None:
+        if report is None and told is not None:
+            told(threads, stepped)
+        if report is not None and so_far is not None:
+            so_far(report)
+
+    return hear
 
 
 def not_asked(raw: SpinFields | WhyFields, because: str, what: str) -> None:

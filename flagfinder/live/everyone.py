@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder.live.ask_all import ask_all
@@ -19,6 +18,7 @@ from flagfinder.live.idleness import Work, work_of
 from flagfinder.live.patient import ancestors, processes
 from flagfinder.live.tree import descendants
 from flagfinder.live.why_chain import WhyReport
+from flagfinder.shared.record import dataclass
 
 # Ends of chains that are wrong in themselves.
 _FAULTS = ("deadlock", "ended", "stopped", "frozen")

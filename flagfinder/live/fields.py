@@ -209,11 +209,27 @@ class ThreadStackFields(TypedDict):
     frames: list[OpenCallFields]
 
 
+class HomeFields(TypedDict):
+    """Where a process runs; null what is not known, or not so. ``inner_pid`` is its id in its own
+    pid namespace, where that is another one; ``container`` an id, ``engine`` what made it; ``pod``
+    a uid of Kubernetes; ``unit`` a service or scope of systemd; ``cgroup`` a path.
+    """
+
+    pid: int
+    inner_pid: int | None
+    container: str | None
+    engine: str | None
+    pod: str | None
+    unit: str | None
+    cgroup: str
+
+
 @final
 class WhyFields(TypedDict):
     """Why a process does not go on. ``story`` has at most six lines, the most important first;
     ``next`` has the command that helps most, if one does. ``not_asked``: what the time limit left
-    no time for. ``tests``: those that processes of the chain are in. ``others``: of a command's
+    no time for. ``tests``: those that processes of the chain are in, ``homes``: where these run.
+    ``others``: of a command's
     other processes, by ``guard`` and ``--children``. ``stacks``: of all threads, with ``--stacks``.
     """
 
@@ -225,6 +241,7 @@ class WhyFields(TypedDict):
     links: list[LinkFields]
     root: RootFields
     tests: NotRequired[list[TestedFields]]
+    homes: NotRequired[list[HomeFields]]
     next: list[str]
     notes: list[str]
     not_asked: list[str]

@@ -12,7 +12,6 @@ import os
 import select
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from errno import ENOENT
 from typing import NoReturn
 
@@ -26,6 +25,7 @@ from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.environment import target_environment
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.interruption import forget_waiting, held_back, interruptible
+from flagfinder.shared.record import dataclass
 
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126

@@ -9,10 +9,10 @@ import select
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder.live.tree import descendants
+from flagfinder.shared.record import dataclass
 
 _LOOKS = 10  # within the time of --idle
 _REAPED = 0.5  # s: what has ended is let go so often

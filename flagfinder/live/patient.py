@@ -10,8 +10,8 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from flagfinder import _core
 from flagfinder.shared.errors import UsageError
@@ -24,8 +24,7 @@ _MOST_LISTED = 8
 _LONGEST_LINE = 80  # columns of a command
 
 
-@dataclass(frozen=True)
-class Patient:
+class Patient(NamedTuple):
     """A process; the thread with which to begin, if it was named; and why it is this one, where the
     user wrote something else.
     """

@@ -6,7 +6,6 @@ diagnosis.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder import _core
@@ -14,6 +13,7 @@ from flagfinder.flags.flags import Proof
 from flagfinder.live.poke_plan import Plan, polling
 from flagfinder.live.spin import spin
 from flagfinder.shared.errors import FlagfinderError, UsageError
+from flagfinder.shared.record import dataclass
 
 _EXITING = 0x4  # PF_EXITING of linux/sched.h
 

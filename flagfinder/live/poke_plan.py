@@ -5,13 +5,12 @@ ends its loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from flagfinder import _core
 from flagfinder.flags.flag_file import FoundFlag, read_flag
 from flagfinder.flags.flags import Flag
 from flagfinder.live.spin import SpinReport, SpinThread, spin
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.record import dataclass
 
 _ATOMIC_SIZES = (1, 2, 4, 8)
 

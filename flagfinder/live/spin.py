@@ -14,37 +14,41 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
-from flagfinder.flags.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
+from flagfinder.flags.code import Code
+from flagfinder.flags.flags import Flag, Loop, flag_from_raw, loop_from_raw
 from flagfinder.flags.python_objects import is_interpreters
 from flagfinder.flags.python_word import sort_words
-from flagfinder.interpreters.py_spy import UnreadableError
 from flagfinder.interpreters.python import (
     PythonCode,
     PythonLoop,
     PythonReader,
     Told,
     gil_holder,
-    is_python,
     read_python,
     read_python_of_core,
-    runs_python,
 )
 from flagfinder.interpreters.shell import ScriptLoop, UnclearError, shell_loop
-from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
+from flagfinder.interpreters.which import UnreadableError, is_python, runs_python
+from flagfinder.live.deadline import (
+    DEFAULT_BUDGET,
+    DEFAULT_CORE_BUDGET,
+    DEFAULT_TIMEOUT,
+    Deadline,
+    hearer,
+    not_asked,
+)
 from flagfinder.shared.build import build, check_schema
-from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import dataclass, field
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import SpinClass, SpinFields, SpinThreadFields, Via, WaitFields
 
-DEFAULT_BUDGET = 0.8
-DEFAULT_CORE_BUDGET = 5.0
 DEFAULT_THREADS = 4
 # What the engine gives to a word of an interpreter's loop that ended it in a copy.
 _MERELY_TRIED = 0.5
@@ -274,22 +278,6 @@ def look_at_core(
     raw = engine([tid for tid, code in codes.items() if code.loop is not None])
     _add_python(raw, read)
     return SpinReport.from_raw(raw)
-
-
-def hearer(
-    told: Callable[[int, list[int]], object] | None, so_far: Callable[[str], object] | None
-) -> Callable[[int, list[int], str | None], object]:
-    """What the engine calls: with threads that are about to be looked at, or with JSON of the
-    report so far.
-    """
-
-    def hear(threads: int, stepped: list[int], report: str | None) -> None:
-        if report is None and told is not None:
-            told(threads, stepped)
-        if report is not None and so_far is not None:
-            so_far(report)
-
-    return hear
 
 
 def _add_script(raw: SpinFields, loop: ScriptLoop) -> None:

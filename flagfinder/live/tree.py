@@ -4,6 +4,7 @@
 In: process ids. Out: the reports, the most telling first.
 """
 
+# ruff: noqa: PLC0415  # few processes run Python, and its modules take as long as the rest
 from __future__ import annotations
 
 import contextlib
@@ -11,19 +12,16 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.interpreters.py_spy import UnreadableError
-from flagfinder.interpreters.python import runs_python
-from flagfinder.interpreters.python_owed import asked_in_python
 from flagfinder.interpreters.shell import UnclearError, asked_in_shell
+from flagfinder.interpreters.which import UnreadableError, runs_python
 from flagfinder.live.deadline import TREE_TIMEOUT, Deadline
 from flagfinder.live.why_chain import WhyReport
-from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import AskedFields, InSourceFields
@@ -107,6 +105,8 @@ def asked_in_code(pids: Sequence[int]) -> tuple[InSourceFields, list[str]]:
     notes: list[str] = []
 
     def in_python(pid: int) -> InSourceFields:
+        from flagfinder.interpreters.python_owed import asked_in_python
+
         try:
             found, more = asked_in_python(pid)
             notes.extend(more)
@@ -124,13 +124,19 @@ def asked_in_code(pids: Sequence[int]) -> tuple[InSourceFields, list[str]]:
             return None
 
     ours = [pid for pid in pids if runs_python(pid)][:_PYTHON]
-    with ThreadPoolExecutor(_PYTHON) as pool:
-        found = list(pool.map(in_python, ours))
+    found = _all_at_once(in_python, ours) if ours else []
     shells = map(in_shell, pids[:_SHELLS])
     asked = [one for program in found for one in program["asked"]]
     stacks = {tid: frames for program in found for tid, frames in program["stacks"].items()}
     asked += [one for one in shells if one is not None]
     return {"asked": asked, "stacks": stacks}, notes
+
+
+def _all_at_once(ask: Callable[[int], InSourceFields], pids: Sequence[int]) -> list[InSourceFields]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_PYTHON) as pool:
+        return list(pool.map(ask, pids))
 
 
 def _in_chain(report: WhyReport) -> set[int]:
@@ -175,7 +181,7 @@ class LeftProcess:
     @classmethod
     def of(cls, pid: int, why: str) -> LeftProcess:
         """With what /proc tells of it."""
-        import pwd  # noqa: PLC0415  # few commands come here
+        import pwd
 
         name, user = "", "?"
         with contextlib.suppress(OSError):

@@ -10,21 +10,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.live.deadline import DEFAULT_TIMEOUT, Deadline, not_asked
-from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET, hearer
+from flagfinder.live.deadline import (
+    DEFAULT_BUDGET,
+    DEFAULT_CORE_BUDGET,
+    DEFAULT_TIMEOUT,
+    Deadline,
+    hearer,
+    not_asked,
+)
 from flagfinder.live.tree import asked_in_code, descendants
 from flagfinder.live.why_chain import WhyReport
-from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import replace
 from flagfinder.shared.visible import quote_command
-from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import InSourceFields
     from flagfinder.live.fields import WhyFields
+    from flagfinder.trace.trace import Trace
 
     Hear = Callable[[int, list[int], str | None], object]
 
@@ -51,6 +57,23 @@ def why(
     of threads and which are about to be stepped, ``so_far`` JSON of the report as far as it is
     known. Raises what ``spin`` raises.
     """
+    raw = why_fields(
+        pid, thread, budget=budget, timeout=timeout, stacks=stacks, told=told, so_far=so_far
+    )
+    return WhyReport.from_raw(raw)
+
+
+def why_fields(
+    pid: int,
+    thread: int | None,
+    *,
+    budget: float,
+    timeout: float,
+    stacks: bool,
+    told: Callable[[int, list[int]], object] | None,
+    so_far: Callable[[str], object] | None,
+) -> WhyFields:
+    """The same as the engine has it."""
     require_own_proc()
     deadline = Deadline.after(timeout)
     if so_far is not None:
@@ -66,12 +89,10 @@ def why(
 
     raw = engine(in_source, hearer(told, so_far))
     # The chain may end in code of a process that none of these started.
-    report = WhyReport.from_raw(raw)
-    chain = dict.fromkeys(link.waiter.pid for link in report.links)
-    others = [
-        other for other in (*chain, report.root.pid) if other is not None and other not in own
-    ]
-    if others and report.root.kind in _OF_CODE:
+    root = raw["root"]
+    chain = dict.fromkeys(link["waiter"]["pid"] for link in raw["links"])
+    others = [other for other in (*chain, root["pid"]) if other is not None and other not in own]
+    if others and root["kind"] in _OF_CODE:
         if deadline.is_over:
             not_asked(raw, deadline.over, "the code of Python and shells at the end of the chain")
         else:
@@ -88,7 +109,7 @@ def why(
                 )
                 notes += unread
     raw["notes"] += notes
-    return WhyReport.from_raw(raw)
+    return raw
 
 
 def why_recorded(normal: Trace, spin: Trace, thread: int | None = None) -> WhyReport:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder.live.why_links import WhyLink, WhyRoot, link_from_raw, root_from_raw
 from flagfinder.live.why_story import Line, circle, legend, plain, story
 from flagfinder.shared.build import build, check_schema
+from flagfinder.shared.record import dataclass, field, replace
 from flagfinder.shared.spot import Spot
 from flagfinder.shared.visible import visible
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flagfinder.flags.flags import Code
+from flagfinder.flags.code import Code
 from flagfinder.shared.build import build
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.spot import Spot, SpotFields
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flagfinder.interpreters.fields import PythonFields
-from flagfinder.interpreters.py_spy import UnreadableError
-from flagfinder.interpreters.python import read_python, runs_python
+from flagfinder.interpreters.python import read_python
+from flagfinder.interpreters.which import UnreadableError, runs_python
 
 _PROCESSES = 2  # each takes about a second
 _LOOKS = 6  # what the reader wants, to tell what all of them have in common

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +25,7 @@ from flagfinder.shared.machine import as_fields, check_machine_abilities
 from flagfinder.shared.mark_folder import check_folder
 from flagfinder.shared.marks import END, MarkInbox
 from flagfinder.shared.notes import Note
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.visible import as_unicode
 
 if TYPE_CHECKING:

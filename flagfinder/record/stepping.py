@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from flagfinder import _core
 from flagfinder.record.recorder import Recording, Then
 from flagfinder.shared.machine import as_fields, check_machine_abilities
 from flagfinder.shared.notes import Note
+from flagfinder.shared.record import dataclass
 from flagfinder.trace.trace import open_trace
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.shared.errors import UnavailableError
 from flagfinder.shared.places import PACKAGE, built, cache_dir
+from flagfinder.shared.record import dataclass
 
 Progress = Callable[[str], None]
 

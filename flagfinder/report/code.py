@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from flagfinder.flags.flags import Code
+from flagfinder.flags.code import Code
 from flagfinder.shared.short_names import short_path
 
 # Columns of a source file's path; the whole one is in ``--json``.

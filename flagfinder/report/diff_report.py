@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from flagfinder.flags.code import parse_hex
 from flagfinder.flags.flags import (
     AskedDescriptor,
     Flag,
@@ -21,7 +22,6 @@ from flagfinder.flags.flags import (
     Report,
     ThreadName,
     Writer,
-    parse_hex,
 )
 from flagfinder.report.code import code_text
 from flagfinder.report.lines import label_line

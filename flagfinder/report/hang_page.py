@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from flagfinder.graph.graph import EventGraph
 from flagfinder.report.graph_report import hot_lines, inversion_text, shares_text, starved_text
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.typed import TypedDict
 
 if TYPE_CHECKING:

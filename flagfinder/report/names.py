@@ -1,44 +1,42 @@
 # SPDX-License-Identifier: MIT
-"""Text with styles as a terminal shows it: names shortened, in lines.
+"""Text in pieces, each with its style, as a terminal shows it: names shortened, in lines.
 
 Only what a terminal shows is shortened: ``--json`` and ``--explain`` keep the names as they are.
 """
 
 from __future__ import annotations
 
-from rich.text import Text
+from collections.abc import Iterator, Sequence
 
 from flagfinder.shared.short_names import short_name
 
+Piece = tuple[str, str]  # a text and its style, as rich names it; "": none
 
-def short_text(text: Text) -> Text:
+
+def short_pieces(pieces: Sequence[Piece]) -> list[Piece]:
     """The text with every name in it shortened, piece by piece."""
-    bounds = sorted(
-        {place for span in text.spans for place in (span.start, span.end)} - {0, len(text)}
-    )
-    short = Text(style=text.style)
-    for piece in text.divide(bounds):
-        shortened = short_name(piece.plain)
-        short.append_text(piece if shortened == piece.plain else Text(shortened, _style(piece)))
-    return short
+    return [(short_name(text), style) for text, style in pieces]
 
 
-def _style(piece: Text) -> str:
-    styles = [str(span.style) for span in piece.spans]
-    return " ".join(style for style in [str(piece.style), *styles] if style)
-
-
-def wrapped(text: Text, width: int, indent: int) -> list[Text]:
+def wrapped(pieces: Sequence[Piece], width: int, indent: int) -> list[list[Piece]]:
     """The text in lines, parted at spaces; those behind the first leave room for ``indent``."""
-    lines: list[Text] = []
-    room = width
-    while len(text) > room:
-        space = text.plain.rfind(" ", indent if not lines else 0, room + 1)
-        space = space if space > 0 else text.plain.find(" ", room)
+    text = "".join(text for text, _ in pieces)
+    lines: list[list[Piece]] = []
+    start, room = 0, width
+    while len(text) - start > room:
+        space = text.rfind(" ", start + (0 if lines else indent), start + room + 1)
+        space = space if space > start else text.find(" ", start + room)
         if space < 0:
             break
-        lines.append(text[:space])
-        text = text[space + 1 :]
-        text = text[len(text.plain) - len(text.plain.lstrip()) :]
+        lines.append(list(_part(pieces, start, space)))
+        start = len(text) - len(text[space:].lstrip())
         room = width - indent
-    return [*lines, text]
+    return [*lines, list(_part(pieces, start, len(text)))]
+
+
+def _part(pieces: Sequence[Piece], start: int, end: int) -> Iterator[Piece]:
+    at = 0
+    for text, style in pieces:
+        if part := text[max(0, start - at) : max(0, end - at)]:
+            yield part, style
+        at += len(text)

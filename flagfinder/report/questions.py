@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flagfinder.graph.diagnose import Choice, Question
-from flagfinder.report.terminal import Piece, Terminal
+from flagfinder.report.names import Piece
+from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import duration, relative
 from flagfinder.shared.errors import UsageError
 

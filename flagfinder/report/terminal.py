@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import textwrap
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from flagfinder.report.names import Piece, short_pieces, wrapped
 from flagfinder.shared.errors import FlagfinderError
 from flagfinder.shared.private_file import write_private
 from flagfinder.shared.visible import quote_command, visible
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 # shown: a command with --json needs none.
 
 ColorChoice = Literal["auto", "always", "never"]
-Piece = tuple[str, str]  # a text and its style, as rich names it; "": none
 _TAB = "\t"
 # Control characters that text of many lines has of its own.
 _LAYOUT = "\n\t"
@@ -154,20 +152,29 @@ class Terminal:
                 sys.stderr.flush()
 
     def result(self, text: Text | str) -> None:
-        """One line of the result, to stdout, never cut or wrapped by rich."""
-        if isinstance(text, str):
-            self.raw(visible(text, _TAB))
-        else:
-            self._out.print(_plain(self._out, text), soft_wrap=True)
+        """One line of the result, to stdout, never cut or wrapped."""
+        self.line(*([(text, "")] if isinstance(text, str) else self._pieces(text)))
 
     def line(self, *pieces: Piece) -> None:
         """One line of the result, to stdout, in pieces, each with its style."""
-        if self._has_styles(sys.stdout):
+        shown = [(visible(text, _TAB), style) for text, style in pieces]
+        if any(style for _, style in shown) and self._has_styles(sys.stdout):
             from rich.text import Text
 
-            self.result(Text.assemble(*pieces))
+            self._out.print(Text.assemble(*shown), soft_wrap=True)
         else:
-            self.result("".join(text for text, _ in pieces))
+            self.raw("".join(text for text, _ in shown))
+
+    def prepare(self) -> None:
+        """Imports what shows a result, while there is nothing else to do."""
+        if self._has_styles(sys.stdout):
+            self._out  # noqa: B018
+
+    def _pieces(self, text: Text | Sequence[Piece]) -> Sequence[Piece]:
+        if isinstance(text, Sequence):
+            return text
+        pieces = text.render(self._out)
+        return [(piece.text, str(piece.style) if piece.style else "") for piece in pieces]
 
     @property
     def width(self) -> int:
@@ -176,25 +183,20 @@ class Terminal:
             return _WIDTH
         return max(_LEAST_WIDTH, self._out.width)
 
-    def paragraph(self, text: Text, indent: int = 0) -> None:
+    def paragraph(self, text: Text | Sequence[Piece], indent: int = 0) -> None:
         """A piece of the result with its names shortened, in lines as wide as the terminal, all but
         the first indented.
 
         What has no space to part at (a path, an address) may be longer.
         """
-        from flagfinder.report.names import short_text
+        pieces = self._pieces(text)
+        self.prose(pieces if self.names_in_full else short_pieces(pieces), indent)
 
-        text = _plain(self._out, text)
-        self.prose(text if self.names_in_full else short_text(text), indent)
-
-    def prose(self, text: Text, indent: int = 0) -> None:
+    def prose(self, text: Text | Sequence[Piece], indent: int = 0) -> None:
         """The same, with its words as they are."""
-        from rich.text import Text
-
-        from flagfinder.report.names import wrapped
-
-        for number, line in enumerate(wrapped(_plain(self._out, text), self.width, indent)):
-            self.result(Text(" " * indent if number else "").append_text(line))
+        shown = [(visible(piece, _TAB), style) for piece, style in self._pieces(text)]
+        for number, line in enumerate(wrapped(shown, self.width, indent)):
+            self.line((" " * indent if number else "", ""), *line)
 
     def answer(self, fields: Mapping[str, object]) -> None:
         """The JSON object of ``--json``, where that goes."""
@@ -241,7 +243,9 @@ class Terminal:
         Returns the number of the choice, from 1. ``choices``: the lines of each, those behind the
         first are details.
         """
-        # Only a command that asks imports it.
+        # Only a command that asks imports them.
+        import textwrap
+
         from prompt_toolkit.application import create_app_session
         from prompt_toolkit.key_binding import KeyBindings
         from prompt_toolkit.output import create_output
@@ -282,6 +286,8 @@ class Terminal:
 
     def traceback(self) -> None:
         """Where the error that is being handled came from, to stderr."""
+        import traceback
+
         with suppress(OSError):
             sys.stderr.write(visible(traceback.format_exc(), _LAYOUT))
 
@@ -317,16 +323,6 @@ class ProgressLine:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
-
-
-def _plain(console: Console, text: Text) -> Text:
-    """The text, styles kept, without control characters."""
-    from rich.text import Text
-
-    if visible(text.plain, _TAB) == text.plain:
-        return text
-    pieces = text.render(console)
-    return Text.assemble(*((visible(piece.text, _TAB), piece.style or "") for piece in pieces))
 
 
 def _console(stream: TextIO, color: str) -> Console:

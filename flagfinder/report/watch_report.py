@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.flags.flags import Code
+from flagfinder.flags.code import Code
 from flagfinder.report.code import code_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.text import Text
-
 from flagfinder.live.why_chain import OpenCall, ThreadStack, WhyReport
 from flagfinder.live.why_story import Line, Role, legend
+from flagfinder.report.names import Piece
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
@@ -32,32 +31,33 @@ def show_why(terminal: Terminal, reports: Sequence[WhyReport]) -> None:
     """
     for number, report in enumerate(reports):
         if number:
-            terminal.paragraph(Text(f"process {report.pid} ({report.program}):", "bold"), 2)
+            terminal.paragraph([(f"process {report.pid} ({report.program}):", "bold")], 2)
         for at, line in enumerate(report.lines):
-            terminal.paragraph(Text("  " if at else "").append_text(_styled(line)), 4)
+            terminal.paragraph([("  " if at else "", ""), *_styled(line)], 4)
         show_stacks(terminal, report)
         for note in report.notes:
             terminal.message(note)
         for command in report.next:
-            terminal.result(Text("next: ", "bold").append(command, "cyan"))
+            terminal.line(("next: ", "bold"), (command, "cyan"))
     if meaning := legend([report.links for report in reports]):
-        terminal.paragraph(Text(meaning, "dim"))
+        terminal.paragraph([(meaning, "dim")])
 
 
 def show_all(terminal: Terminal, reports: Sequence[WhyReport]) -> None:
     """A line for each process."""
     for report in reports:
-        line = Text(f"{report.pid} ", "bold").append(f"({report.program.rpartition('/')[2]}): ")
-        terminal.paragraph(line.append_text(_styled(report.lines[0])), 4)
+        name = report.program.rpartition("/")[2]
+        who = [(f"{report.pid} ", "bold"), (f"({name}): ", "")]
+        terminal.paragraph([*who, *_styled(report.lines[0])], 4)
     if reports:
         command = f"flagfinder why {reports[0].pid}"
-        terminal.result(Text("next: ", "bold").append(command, "cyan"))
+        terminal.line(("next: ", "bold"), (command, "cyan"))
     else:
         terminal.result("no process hangs, as far as can be told")
 
 
-def _styled(line: Line) -> Text:
-    return Text.assemble(*((text, _STYLES[role]) for text, role in line))
+def _styled(line: Line) -> list[Piece]:
+    return [(text, _STYLES[role]) for text, role in line]
 
 
 def show_stacks(terminal: Terminal, report: WhyReport) -> None:
@@ -74,12 +74,12 @@ def show_stacks(terminal: Terminal, report: WhyReport) -> None:
             alike.setdefault(what, []).append(stack)
     for group in alike.values():
         terminal.result("")
-        terminal.paragraph(Text(_title(group), "bold"), 2)
+        terminal.paragraph([(_title(group), "bold")], 2)
         for frame in group[0].frames:
             terminal.paragraph(_frame(frame), 6)
     if idle:
         terminal.result("")
-        terminal.paragraph(Text(f"{_title(idle)}, without code of the program"), 2)
+        terminal.paragraph([(f"{_title(idle)}, without code of the program", "")], 2)
 
 
 def _title(group: list[ThreadStack]) -> str:
@@ -94,6 +94,6 @@ def _title(group: list[ThreadStack]) -> str:
     return f"{who} ({called}), {does}"
 
 
-def _frame(frame: OpenCall) -> Text:
+def _frame(frame: OpenCall) -> list[Piece]:
     doubt = "" if frame.sure else " ?"
-    return Text("  ").append(str(frame.spot), "bold" if frame.own else "").append(doubt, "yellow")
+    return [("  ", ""), (str(frame.spot), "bold" if frame.own else ""), (doubt, "yellow")]

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
+
+from flagfinder.shared.record import fields
 
 T = TypeVar("T")
 

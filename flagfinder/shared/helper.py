@@ -8,14 +8,11 @@ breakpoints behind, a program that the user asked for.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
-import signal
 from collections.abc import Callable
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_libc = ctypes.CDLL(None, use_errno=True)
+from flagfinder import _core
 
 
 def ends_with_us(memory: int | None = None) -> Callable[[], None]:
@@ -27,7 +24,7 @@ def ends_with_us(memory: int | None = None) -> Callable[[], None]:
     parent = os.getpid()
 
     def prepare() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _core.end_with_parent()
         if os.getppid() != parent:  # we ended in between
             os._exit(1)
         if memory is not None:

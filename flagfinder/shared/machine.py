@@ -12,13 +12,13 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.shared.errors import FlagfinderError, UnavailableError
+from flagfinder.shared.errors import FlagfinderError
 from flagfinder.shared.helper import ends_with_us
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.shared.fields import CheckFields
@@ -71,33 +71,6 @@ def yama_scope() -> int | None:
         return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-
-
-def require_own_proc() -> None:
-    """Raises UnavailableError where /proc shows other ids of processes than calls take.
-
-    That is so in a pid namespace that was made without a /proc of its own: PID would name a
-    stranger.
-    """
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        found = f"/proc/self/status: {error.strerror}"
-    else:
-        ids = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), ["?"])
-        if len(ids) == 1:
-            return
-        found = (
-            "/proc is that of an outer pid namespace: there this command is process "
-            f"{ids[0]}, here {ids[-1]}"
-        )
-    raise UnavailableError(
-        "Processes can't be told by their ids",
-        found,
-        "Mount the /proc of this pid namespace (mount -t proc proc /proc, or `unshare "
-        "--mount-proc`), or run outside.",
-        "Files can be read: `flagfinder diff`, `flagfinder diagnose`.",
-    )
 
 
 def _ptrace() -> Check:

@@ -14,6 +14,19 @@ _ROOT = Path("/run/flagfinder")
 # Where a user has no folder for what runs; anybody may make one of any name there.
 _SHARED = Path("/tmp")
 
+_command: int | None = None  # the process that the user started, where a child of it records
+
+
+def listen_for(command: int) -> None:
+    """From now on marks for the process ``command``, which outlives this one, come to this one."""
+    global _command  # noqa: PLW0603
+    _command = command
+
+
+def recorder() -> int:
+    """The process for which this one takes marks."""
+    return _command or os.getpid()
+
 
 def own_folder() -> Path:
     """Where this user's recorders listen."""

@@ -11,25 +11,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from flagfinder.shared.errors import UsageError
-from flagfinder.shared.mark_folder import check_owner, folders, own_folder
+from flagfinder.shared.mark_folder import check_owner, folders, own_folder, recorder
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.target import caller
 
 # What a recorder's socket is called behind its process id: it takes marks, or ends with one.
 MARK, END = ".sock", ".end"
 _LONGEST = 500  # characters
-
-_command: int | None = None  # the process that the user started, where a child of it records
-
-
-def listen_for(command: int) -> None:
-    """From now on marks for the process ``command``, which outlives this one, come to this one."""
-    global _command  # noqa: PLW0603
-    _command = command
 
 
 class MarkInbox:
@@ -38,7 +30,7 @@ class MarkInbox:
     """
 
     def __init__(self, kind: str = MARK) -> None:
-        self._path = own_folder() / f"{_command or os.getpid()}{kind}"
+        self._path = own_folder() / f"{recorder()}{kind}"
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> MarkInbox:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.shared.fields import NoteFields, NoteLevel

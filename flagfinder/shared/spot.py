@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from flagfinder.shared.record import dataclass
 from flagfinder.shared.short_names import short_function
 from flagfinder.shared.typed import TypedDict
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable
 
 # C0 controls, DEL and C1 controls; line and paragraph separators; Bidi_Control of Unicode; bytes
@@ -51,6 +50,8 @@ def quote_command(*words: str | os.PathLike[str]) -> str:
 
 def _quoted(word: str) -> str:
     if not _ACTING.search(word):
+        import shlex  # noqa: PLC0415
+
         return shlex.quote(word)
     plain = word.replace("\\", "\\\\").replace("'", "\\'")
     return f"$'{_ACTING.sub(_as_bytes, plain)}'"

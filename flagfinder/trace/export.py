@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.parquet import write_tables
+from flagfinder.shared.record import dataclass
 from flagfinder.trace.tables import tables
 from flagfinder.trace.trace import Thread, Trace
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from flagfinder import _core
 from flagfinder.shared.extra import need_numpy
 from flagfinder.shared.notes import Note
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     # Importing numpy takes longer than all of flagfinder, and most commands touch no array.

@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flagfinder.flags.code import parse_hex
 from flagfinder.flags.flag_file import FoundFlag
-from flagfinder.flags.flags import parse_hex
 from flagfinder.shared.errors import UsageError
 from flagfinder.watch.watch import address_word, module_word, site, tls_word
 

@@ -7,8 +7,9 @@ events of them as of BPF's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
     from flagfinder.watch.fields import StartedFields

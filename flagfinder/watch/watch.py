@@ -12,14 +12,14 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.shared.bpf_build import loadable_bpf_object
 from flagfinder.shared.errors import FlagfinderError, PermissionDeniedError, UnavailableError
-from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.own_proc import require_own_proc
+from flagfinder.shared.record import dataclass
 from flagfinder.watch.trapper import Trapper, Word, words_of
 from flagfinder.watch.with_lldb import LldbTrapper
 

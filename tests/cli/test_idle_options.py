@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness import assert_four_parts
 
-from flagfinder.cli import main
+from flagfinder.cli.command import main
 
 IDLE = [
     "diff a b --emit gdb --json",

@@ -14,7 +14,7 @@ import schemas
 from harness import flagfinder
 from sizes import in_turn
 
-from flagfinder.cli import main
+from flagfinder.cli.command import main
 
 from .verbs import VERBS, Files, command_line
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness import assert_four_parts, flagfinder, live_or_skip
 
-from flagfinder.cli import main
+from flagfinder.cli.command import main
 from flagfinder.cli.common import PID, Number, Seconds, Size
 from flagfinder.cli.record import _text
 from flagfinder.cli.trace import _image

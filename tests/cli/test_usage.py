@@ -33,14 +33,28 @@ def test_help_says_where_a_program_to_run_stands(verb: str) -> None:
     assert "-- PROGRAM" in flagfinder(*verb.split(), "--help").stdout.partition("\n\n")[0]
 
 
-def test_what_takes_long_to_import_is_not_needed_to_read_a_command_line() -> None:
-    code = (
-        "import sys; from flagfinder.cli import build_parser; build_parser(); print(*sys.modules)"
-    )
+_PARSED = "from flagfinder.cli.command import build_parser as parser; parser({})"
+_LARGE = {"numpy", "pyarrow", "matplotlib", "xml.sax"}
+_OF_FEW = {"dataclasses", "logging", "ctypes", "rich", "socket", "flagfinder.flags.flags"}
+
+
+@pytest.mark.parametrize(
+    ("code", "left_out"),
+    [
+        (_PARSED.format(""), _LARGE),
+        (_PARSED.format("['why', '1']"), _LARGE | _OF_FEW | {"flagfinder.interpreters.python"}),
+        ("import flagfinder.cli", _LARGE | _OF_FEW | {"argparse", "pathlib"}),
+    ],
+    ids=["all", "why", "version"],
+)
+def test_what_takes_long_to_import_is_not_needed_to_read_a_command_line(
+    code: str, left_out: set[str]
+) -> None:
+    code = f"import sys; {code}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert not {"numpy", "pyarrow", "matplotlib", "xml.sax"} & set(done.stdout.split())
+    assert not left_out & set(done.stdout.split())
 
 
 def test_version() -> None:

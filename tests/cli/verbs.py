@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perf_writer import PerfData
 
-from flagfinder.cli import build_parser
+from flagfinder.cli.command import build_parser
 from flagfinder.cli.common import Parser
 
 WAITER, WAKER, READ = 100, 200, 0

@@ -165,7 +165,7 @@ def test_compare_counts_errors_and_only_the_target_s_calls(tmp_path: Path) -> No
         paths.append(path)
     # No drawing without matplotlib, but the table all the same.
     script = (
-        "import sys; from flagfinder.cli import main; sys.modules['matplotlib'] = None; "
+        "import sys; from flagfinder.cli.command import main; sys.modules['matplotlib'] = None; "
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [

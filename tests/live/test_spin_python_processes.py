@@ -118,7 +118,8 @@ def test_without_py_spy_one_line_says_so(tmp_path: Path) -> None:
     script.write_text(program("threading.Event().wait()"))
     hidden = (
         "import sys, flagfinder.cli, flagfinder.interpreters.py_spy as spy\n"
-        "def none(): raise spy.UnreadableError('py-spy is not installed (`pip install py-spy`)')\n"
+        "from flagfinder.interpreters.which import UnreadableError\n"
+        "def none(): raise UnreadableError('py-spy is not installed (`pip install py-spy`)')\n"
         "spy.find_py_spy = none\nsys.exit(flagfinder.cli.entry())"
     )
     with running([PYTHON, script]) as process:

@@ -386,7 +386,7 @@ def test_without_permission_the_missing_capability_is_named(patient: Patient) ->
         live_or_skip("only root can become somebody else")
     # Everything is imported before the user changes, who may not be able to read the installation.
     script = (
-        "import os, sys, flagfinder.cli as cli; cli.build_parser(); os.setuid(65534); "
+        "import os, sys, flagfinder.cli.command as cli; cli.build_parser(); os.setuid(65534); "
         "sys.exit(cli.main(sys.argv[1:]))"
     )
     ran = run([sys.executable, "-P", "-c", script, "spin", str(patient.pid)], timeout=60)

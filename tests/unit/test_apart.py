@@ -4,10 +4,23 @@
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 import pytest
 
+from flagfinder.live import apart
 from flagfinder.live.apart import ask_apart
+
+
+def test_why_the_child_can_not_begin_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a sandbox whose /dev/null can't be opened."""
+
+    def refused(*_: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied", os.devnull)
+
+    monkeypatch.setattr(apart, "_stand_apart", refused)
+    with pytest.raises(PermissionError, match=os.devnull):
+        ask_apart(lambda _: None, 20)
 
 
 def test_what_the_engine_prints_as_it_fails_can_not_act_on_a_terminal(

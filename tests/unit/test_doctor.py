@@ -18,8 +18,8 @@ from harness import needs_root
 from flagfinder import _core
 from flagfinder.chain import doctor
 from flagfinder.chain.doctor import Report
-from flagfinder.cli import main
-from flagfinder.interpreters.py_spy import UnreadableError
+from flagfinder.cli.command import main
+from flagfinder.interpreters.which import UnreadableError
 from flagfinder.record import tracer_build
 from flagfinder.shared import machine, places
 from flagfinder.shared.bpf_build import loadable_bpf_object

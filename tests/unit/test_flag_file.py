@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness import assert_four_parts
 
-from flagfinder.cli import main
+from flagfinder.cli.command import main
 from flagfinder.flags.flag_file import read_flag
 from flagfinder.shared.errors import UsageError
 

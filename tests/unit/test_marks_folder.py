@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import needs_root
 
-from flagfinder.cli import main
+from flagfinder.cli.command import main
 from flagfinder.shared import mark_folder, marks
 from flagfinder.shared.errors import PermissionDeniedError
 

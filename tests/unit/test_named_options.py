@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flagfinder.cli import build_parser
+from flagfinder.cli.command import build_parser
 from flagfinder.cli.common import VERBS
 from flagfinder.live.apart import LeftBehind
 

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from rich.text import Text
 
-from flagfinder.report.names import short_text
+from flagfinder.report.names import short_pieces, wrapped
 from flagfinder.shared.short_names import short_function, short_name, short_path
 
 STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"
@@ -67,10 +66,11 @@ def test_a_name_of_a_screen_becomes_a_line() -> None:
 
 
 def test_short_text_keeps_its_styles() -> None:
-    text = Text("polls ").append("queue<std::pair<int, long> >::head", "bold").append(" twice")
-    short = short_text(text)
-    assert short.plain == "polls queue<…>::head twice"
-    assert [(span.start, span.end, str(span.style)) for span in short.spans] == [(6, 20, "bold")]
+    pieces = [("polls ", ""), ("queue<std::pair<int, long> >::head", "bold"), (" twice", "")]
+    short = short_pieces(pieces)
+    assert short == [("polls ", ""), ("queue<…>::head", "bold"), (" twice", "")]
+    lines = [[("polls ", ""), ("queue<…>::head", "bold")], [("twice", "")]]
+    assert wrapped(short, 22, 2) == lines
 
 
 def test_a_path_loses_its_middle() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from flagfinder.interpreters import process_image
-from flagfinder.interpreters.py_spy import UnreadableError, loaded_by_another, look
+from flagfinder.interpreters.py_spy import loaded_by_another, look
+from flagfinder.interpreters.which import UnreadableError
 
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 PROGRAM = """

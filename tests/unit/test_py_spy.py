@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flagfinder.interpreters import py_spy
+from flagfinder.interpreters.which import UnreadableError
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_root_does_not_run_what_path_offers(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(py_spy.UnreadableError, match="pip install"):
+    with pytest.raises(UnreadableError, match="pip install"):
         py_spy.find_py_spy()
     assert planted.exists()
 

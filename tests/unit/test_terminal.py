@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from flagfinder.cli import main
+from flagfinder.cli.command import main
 from flagfinder.cli.common import print_json
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import ProgressLine, Terminal

@@ -2,7 +2,7 @@
 """What .ci/test-wheel runs inside a bare system, which has the folder /test: installs flagfinder in
 one way, and uses it.
 
-    python3 inside.py root|user|pipx|uv|zipapp
+    python3 inside.py root|user|pipx|uv|zipapp|deb
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class System:
 
     def __init__(self, way: str) -> None:
         self.way = way
-        self.is_root = way in ("root", "zipapp")
+        self.is_root = way in ("root", "zipapp", "deb")
         self.command = "flagfinder.pyz" if way == "zipapp" else "flagfinder"
         # What starts flagfinder as the user, with rights that others do not have.
         self.rights: tuple[str, ...] = ()
@@ -92,6 +92,8 @@ class System:
                 self.run(*uv, "flagfinder")
             case "zipapp":
                 shutil.copy(TEST / "flagfinder.pyz", "/usr/local/bin")
+            case "deb":
+                self.run("dpkg", "--install", TEST / "flagfinder.deb")
 
     @contextmanager
     def hung(self, *words: str | Path, **how: Any) -> Iterator[subprocess.Popen[str]]:
@@ -205,9 +207,9 @@ def main(way: str) -> None:
         raise Failure(f"of deadlock: {root}")
     print(f"  install {installed:.1f} s, first answer {answered:.2f} s", flush=True)
     expect(system.run(system.command, "--version"), "flagfinder 0.")
-    if way in ("root", "user", "zipapp"):
+    if way in ("root", "user", "zipapp", "deb"):
         hangs(system)
-    if way in ("root", "user"):
+    if way in ("root", "user", "deb"):
         printed = system.run("flagfinder", "doctor", status=0 if system.is_root else 1)
         expect(printed, "programs see under it what they see without", "compiled")
         demo(system)

@@ -29,6 +29,12 @@ pub fn has_deadline(command: i32) -> bool {
     command != libc::FUTEX_WAIT
 }
 
+/// Only threads of its own process wake it, and not the kernel, which wakes whoever waits for the
+/// end of a thread.
+pub fn is_private(args: &[u64; 6]) -> bool {
+    args[1] as i32 & libc::FUTEX_PRIVATE_FLAG != 0
+}
+
 /// The value of the word at which the call goes to sleep.
 pub fn expected(args: &[u64; 6]) -> u64 {
     args[2] & 0xffff_ffff

@@ -39,6 +39,21 @@ pub struct Activity {
 /// # Errors
 /// When the process is gone.
 pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
+    sample_until(pid, time, || {})
+}
+
+/// The same; `stirs` is called once one of them is seen to run, or to have slept anew.
+pub fn sample_until(
+    pid: u32,
+    time: Duration,
+    stirs: impl FnOnce(),
+) -> std::io::Result<Vec<Activity>> {
+    let mut stirs = Some(stirs);
+    let mut tell = |any: bool| {
+        if let Some(stirs) = stirs.take_if(|_| any) {
+            stirs();
+        }
+    };
     let begin = Instant::now();
     let looks = |tids: Vec<u32>| -> Vec<(u32, Look)> {
         let looked = tids.into_iter().map(|tid| (tid, proc::look(pid, tid)));
@@ -47,6 +62,8 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
             .collect()
     };
     let first = looks(threads(pid)?);
+    tell(first.iter().any(|(_, look)| look.state == 'R'));
+    let begun: FxHashMap<u32, u64> = first.iter().map(|(tid, l)| (*tid, l.switches)).collect();
     let mut calls: FxHashMap<u32, Call> = FxHashMap::default();
     let mut runnable: FxHashMap<u32, u32> = FxHashMap::default();
     let mut last = Vec::new();
@@ -58,6 +75,8 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
     for _ in 0..count {
         std::thread::sleep(time / count);
         last = looks(threads(pid)?);
+        let moved = |(tid, now): &(u32, Look)| begun.get(tid) != Some(&now.switches);
+        tell(last.iter().any(moved));
         for (tid, look) in &last {
             if let Some(call) = look.call {
                 calls.insert(*tid, call);
@@ -111,6 +130,7 @@ pub fn now(pid: u32, tid: u32) -> Option<Activity> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
@@ -129,6 +149,26 @@ mod tests {
         while !over.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
+    }
+
+    #[test]
+    fn only_threads_that_run_or_wake_stir() {
+        let stirs = |command: &str| {
+            let mut shell = Command::new("sh")
+                .args(["-c", command])
+                .spawn()
+                .expect("sh");
+            std::thread::sleep(Duration::from_millis(200));
+            let mut told = false;
+            let sampled = sample_until(shell.id(), Duration::from_millis(300), || told = true);
+            shell.kill().expect("it is ours");
+            shell.wait().expect("it is ours");
+            sampled.expect("it lives");
+            told
+        };
+        assert!(!stirs("exec sleep 60"));
+        assert!(stirs("while :; do :; done"));
+        assert!(stirs("while :; do sleep 0.05; done"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::report::{SpinReport, ThreadReport};
 use crate::sample::{self, Activity, SAMPLE};
 use crate::seen::Seen;
 use crate::silent;
+use crate::stack::Stack;
 use crate::wait::Describer;
 use flagfinder_waits::Owners;
 
@@ -86,6 +87,23 @@ pub fn spin(
     hear: &dyn Fn(Progress<SpinReport>),
     by_program: impl Fn(u32) -> Option<Told>,
 ) -> Result<SpinReport, Failure> {
+    look(pid, options, hear, by_program).map(|(report, _)| report)
+}
+
+/// What was learnt of a process beside the report.
+pub(crate) struct Looked {
+    pub names: Names,
+    /// What its threads do, if none was looked at further: then no time has passed since.
+    pub activities: Option<Vec<Activity>>,
+}
+
+/// The same, with what else was learnt.
+pub(crate) fn look(
+    pid: u32,
+    options: &SpinOptions,
+    hear: &dyn Fn(Progress<SpinReport>),
+    by_program: impl Fn(u32) -> Option<Told>,
+) -> Result<(SpinReport, Looked), Failure> {
     let deadline = &options.deadline;
     check(pid)?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
@@ -111,6 +129,7 @@ pub fn spin(
         false => by_program(tid),
     });
     let mut to_step = choice.to_step(&copies);
+    let is_still = choice.tids().is_empty() && of_program.is_empty();
     if !options.in_place && !to_step.is_empty() {
         names.renew(read()?);
     }
@@ -172,7 +191,12 @@ pub fn spin(
     let mut report = driver.report;
     report.settle(deadline);
     silent::note(pid, &names, &mut report.notes);
-    Ok(report)
+    let activities = all.into_iter().map(|(activity, _)| activity);
+    let looked = Looked {
+        activities: is_still.then(|| activities.collect()),
+        names,
+    };
+    Ok((report, looked))
 }
 
 struct LiveTarget<'a> {
@@ -206,13 +230,16 @@ pub fn at_a_glance(pid: u32, tid: u32) -> Option<String> {
     sample::now(pid, tid).map(|activity| does(&activity))
 }
 
-/// What each thread does, and whether it may be looked at. Files with names are read meanwhile:
-/// the helpers are forks, and share what was read.
+/// What each thread does, and whether it may be looked at. What names the open calls of blocked
+/// threads is read meanwhile, and once a thread stirs all files with names: the helpers are forks,
+/// and share what was read.
 fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity, Way)>, Failure> {
     let over = AtomicBool::new(false);
     let activities = std::thread::scope(|scope| {
-        scope.spawn(|| names.warm(|| !over.load(Ordering::Relaxed)));
-        let activities = sample::sample(pid, SAMPLE);
+        scope.spawn(|| name_calls(pid, memory, names, &over));
+        let activities = sample::sample_until(pid, SAMPLE, || {
+            scope.spawn(|| names.warm(|| !over.load(Ordering::Relaxed)));
+        });
         over.store(true, Ordering::Relaxed);
         activities
     });
@@ -222,6 +249,16 @@ fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity,
         (activity, way)
     });
     Ok(with_ways.collect())
+}
+
+/// Names the open calls of the first threads, for what that reads.
+fn name_calls(pid: u32, memory: &Memory, names: &Names, over: &AtomicBool) {
+    let tids = threads(pid).unwrap_or_default().into_iter().take(DESCRIBED);
+    for tid in tids.take_while(|_| !over.load(Ordering::Relaxed)) {
+        if let Some(call) = sample::now(pid, tid).and_then(|activity| activity.call) {
+            Stack::of(&call, memory, names).spots(names);
+        }
+    }
 }
 
 /// When the process started, in clock ticks since boot; tells it from a later one of its number.

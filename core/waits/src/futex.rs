@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use flagfinder_code::AddressSpace;
+use flagfinder_code::{AddressSpace, GLIBC_ID};
 use flagfinder_linux::futex;
 
 use crate::proc::Call;
@@ -51,8 +51,13 @@ const LARGEST_ID: u64 = 1 << 22;
 /// Bits of a mutex's kind; those of robust and priority-inheriting ones, whose word holds an id.
 const KINDS: u64 = 0x3ff;
 const HOLD_IDS: u64 = 0x30;
-/// Offset of `__owner` in pthread_mutex_t.
+/// Ids below are given once in each pid namespace, to its first threads (RESERVED_PIDS). In a
+/// container these are the program's, and many words hold such numbers.
+const COMMON: u64 = 300;
+/// Offsets in pthread_mutex_t.
 const OWNER: u64 = 8;
+const USERS: u64 = 12;
+const KIND: u64 = 16;
 
 /// `threads`: by the id that the process itself sees, which is what stands in its memory. `None`:
 /// the call is no futex.
@@ -70,11 +75,17 @@ pub fn word(call: &Call, memory: &dyn AddressSpace, threads: &BTreeMap<u32, u32>
         let owner = value.map(|word| word & TID_MASK);
         let owner = owner.and_then(|id| known(id).or(ours.then_some(id as u32)));
         ("priority-inheriting mutex", owner)
-    } else if value == Some(expected) && known(expected).is_some() {
+    } else if value == Some(expected)
+        && known(expected).is_some()
+        && !futex::is_private(&call.args)
+        && (expected >= COMMON || is_id_of_thread(address, memory))
+    {
         // pthread_join waits for the thread's own id to be cleared.
         (THREAD, known(expected))
     } else if expected == CONTENDED && value == Some(CONTENDED) {
-        let owner = memory.number(address + OWNER, 4).and_then(known);
+        let owner = memory.number(address.wrapping_add(OWNER), 4);
+        let owner = owner.filter(|id| *id >= COMMON || kind(address, memory).is_some());
+        let owner = owner.and_then(known);
         (if owner.is_some() { "mutex" } else { "lock" }, owner)
     } else {
         ("word", None)
@@ -90,6 +101,22 @@ pub fn word(call: &Call, memory: &dyn AddressSpace, threads: &BTreeMap<u32, u32>
     })
 }
 
+/// Is it the word of a thread of glibc's that has its id? In front of it stand two pointers to where
+/// it begins.
+fn is_id_of_thread(address: u64, memory: &dyn AddressSpace) -> bool {
+    let thread = address.wrapping_sub(GLIBC_ID as u64);
+    [0, 0x10]
+        .into_iter()
+        .all(|at| memory.number(thread.wrapping_add(at), 8) == Some(thread))
+}
+
+/// Of what looks like pthread_mutex_t: lock, count, owner, users, kind.
+fn kind(address: u64, memory: &dyn AddressSpace) -> Option<u64> {
+    let word = |distance| memory.number(address.checked_add(distance)?, 4);
+    let is_used = (1..1 << 20).contains(&word(USERS)?);
+    word(KIND).filter(|kind| is_used && kind & !KINDS == 0)
+}
+
 /// The owner's id, where the word and its neighbours look like one of glibc's locks.
 fn held(
     address: u64,
@@ -99,11 +126,8 @@ fn held(
     threads: &BTreeMap<u32, u32>,
 ) -> Option<Held> {
     let word = |distance: i64| memory.number(address.checked_add_signed(distance)?, 4);
-    // pthread_mutex_t: lock, count, owner, users, kind. Words of other things have the bit as well.
-    let kind = || {
-        let is_used = word(12).is_some_and(|users| (1..1 << 20).contains(&users));
-        word(16).filter(|kind| is_used && kind & !KINDS == 0)
-    };
+    // Words of other things have the bit as well.
+    let kind = || kind(address, memory);
     if value & WAITERS != 0 && value & OWNER_DIED == 0 && value == expected {
         let id = value & TID_MASK;
         let is_robust = (1..=LARGEST_ID).contains(&id) && kind()? & HOLD_IDS != 0;
@@ -132,4 +156,61 @@ fn held(
             let id = u32::try_from(word(writer)?).ok()?;
             (is_written && shared && threads.contains_key(&id)).then(|| plain(id))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of 4 bytes, and nothing else.
+    struct Numbers(BTreeMap<u64, u32>);
+
+    impl AddressSpace for Numbers {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let mut read = 0;
+            for (at, part) in (address..).step_by(4).zip(buffer.chunks_exact_mut(4)) {
+                let Some(number) = self.0.get(&at) else {
+                    break;
+                };
+                part.copy_from_slice(&number.to_le_bytes());
+                read += 4;
+            }
+            read
+        }
+    }
+
+    const AT: u64 = 0x10000;
+
+    /// What is said of a wait for `expected` at AT, by a process of the threads 1, 2 and 4711.
+    fn said(expected: u64, operation: i32, more: &[(u64, u32)]) -> (&'static str, Option<u32>) {
+        let call = Call {
+            number: libc::SYS_futex as u32,
+            args: [AT, operation as u64, expected, 0, 0, 0],
+            sp: 0,
+            pc: 0,
+        };
+        let threads = [1, 2, 4711].map(|id| (id, id + 5000)).into();
+        let held = [(AT, expected as u32)];
+        let numbers = held.iter().chain(more).copied().collect();
+        let word = word(&call, &Numbers(numbers), &threads).unwrap();
+        (word.kind, word.owner)
+    }
+
+    #[test]
+    fn small_ids_need_more_evidence_than_the_number() {
+        const PRIVATE: i32 = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        let ended = (THREAD, Some(9711));
+        assert_eq!(said(4711, libc::FUTEX_WAIT, &[]), ended);
+        assert_eq!(said(4711, PRIVATE, &[]), ("word", None));
+        // As a semaphore or a lock of Rust's may hold.
+        assert_eq!(said(1, libc::FUTEX_WAIT, &[]), ("word", None));
+        assert_eq!(said(2, libc::FUTEX_WAIT, &[(AT + 8, 1)]), ("lock", None));
+        let mutex = [(AT + 8, 1), (AT + 12, 1), (AT + 16, 0)];
+        assert_eq!(said(2, PRIVATE, &mutex), ("mutex", Some(5001)));
+        let thread = AT - GLIBC_ID as u64;
+        let own = [thread as u32, 0];
+        let pointers = [0, 4, 0x10, 0x14].map(|at| (thread + at, own[at as usize / 4 % 2]));
+        let ended = (THREAD, Some(5001));
+        assert_eq!(said(1, libc::FUTEX_WAIT, &pointers), ended);
+    }
 }

@@ -20,7 +20,8 @@ from flagfinder.shared.visible import quote_command
 
 if TYPE_CHECKING:  # `diff` needs nothing of the graph
     from flagfinder.diff.diff import Divergence
-    from flagfinder.flags.flags import Code, Flag, Report
+    from flagfinder.flags.code import Code
+    from flagfinder.flags.flags import Flag, Report
     from flagfinder.graph.diagnose import Culprit
     from flagfinder.trace.trace import Trace
 

@@ -225,7 +225,7 @@ fn word(
     if process.is_dead && in_core::may_be_shared(process, call) {
         return in_core::shared(waits_for);
     }
-    let is_private = call.args[1] as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
+    let is_private = futex::is_private(&call.args);
     let sharers = match is_private {
         true => Vec::new(),
         false => sharers(process.pid, inside, call.args[0]),

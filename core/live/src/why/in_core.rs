@@ -9,6 +9,7 @@ use super::obstacle::{End, Obstacle, Weight};
 use super::process::Process;
 use super::report::{Kind, RootKind, WaitsFor};
 use crate::report::ThreadReport;
+use flagfinder_linux::futex;
 use flagfinder_waits::proc::Call;
 
 fn end(what: impl Into<String>) -> End {
@@ -57,7 +58,7 @@ pub fn outside(call: &Call, name: &str, descriptors: &[i32]) -> Obstacle {
 /// May other processes map the page of a futex? A core does not tell, but memory without a file,
 /// and the data of a program and its libraries, are private to it.
 pub fn may_be_shared(process: &Process, call: &Call) -> bool {
-    let is_private = call.args[1] as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
+    let is_private = futex::is_private(&call.args);
     let Some(inside) = process.inside.as_ref().filter(|_| !is_private) else {
         return false;
     };

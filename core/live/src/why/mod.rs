@@ -18,6 +18,7 @@ mod files;
 mod flags;
 mod goroutines;
 mod held;
+mod home;
 mod hotspot;
 mod in_core;
 mod ipc;
@@ -53,14 +54,14 @@ use flagfinder_failure::Failure;
 use flagfinder_linux::arguments::title;
 use flagfinder_linux::proc::{self, program, Stat};
 use flagfinder_replica::CoreFile;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dead::{look_at_threads, CoreOptions};
 use crate::pick::Told;
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
 use crate::silent;
-use crate::spin::{first_look, spin, Progress, SpinOptions};
+use crate::spin::{first_look, look, Progress, SpinOptions};
 pub use asked::{Asked, InSource};
 pub use each::{why_each, Answered};
 pub(crate) use java_objects::never_changes;
@@ -142,7 +143,7 @@ fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>)
 /// Looks at the process; `hear` is told how far that is.
 ///
 /// # Errors
-/// Those of [`spin`].
+/// Those of [`crate::spin`].
 pub fn why(
     pid: u32,
     options: &WhyOptions,
@@ -176,8 +177,8 @@ pub fn why(
             ))));
         }
     };
-    let spun = spin(pid, &spin_options, &hear_spin, by_program)?;
-    let mut processes = Processes::default();
+    let (spun, looked) = look(pid, &spin_options, &hear_spin, by_program)?;
+    let mut processes = Processes::after_spin(pid, looked);
     let terms = Terms {
         deadline,
         hear: &hear_links,
@@ -209,7 +210,7 @@ fn loops(spun: &SpinReport) -> FxHashMap<u32, Spot> {
     known.collect()
 }
 
-/// Most processes of a chain whose titles are told.
+/// Most processes of a chain whose titles and homes are told.
 const TITLES: usize = 3;
 
 /// What to do next in a living process, and what could not be looked at.
@@ -228,8 +229,16 @@ fn finish(report: &mut WhyReport, processes: &mut Processes, in_source: &InSourc
     report.next.extend(found);
     let mut chain: Vec<u32> = report.links.iter().map(|link| link.waiter.pid).collect();
     chain.extend(report.root.pid);
-    chain.dedup();
+    let mut known = FxHashSet::default();
+    chain.retain(|pid| known.insert(*pid));
     report.tests = tested::tests(processes, &chain, in_source);
+    report.homes = chain.iter().filter_map(|pid| home::of(*pid)).collect();
+    let own = home::of(std::process::id());
+    let homes = report
+        .homes
+        .iter()
+        .filter_map(|one| home::told(one, own.as_ref()));
+    report.notes.extend(homes.take(TITLES));
     let titles = chain.into_iter().filter_map(|pid| Some((pid, title(pid)?)));
     let told = titles.map(|(pid, title)| format!("process {pid} calls itself \"{title}\""));
     report.notes.extend(told.take(TITLES));

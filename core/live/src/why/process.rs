@@ -17,6 +17,7 @@ use crate::dead::activity;
 use crate::memory::Memory;
 use crate::pick::{self, Way};
 use crate::sample::{self, Activity};
+use crate::spin::Looked;
 use crate::stack::Stack;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
@@ -66,15 +67,33 @@ impl Process {
         Some(Process::of(pid, sample::sample(pid, SAMPLE).ok()?))
     }
 
-    fn of(pid: u32, activities: Vec<Activity>) -> Process {
-        let inside = || {
-            let memory = Rc::new(Memory::open(pid).ok()?);
-            Some(Inside::new(
-                memory,
-                Names::new(NamesInput::from_live(pid).ok()?),
-            ))
+    /// As `spin` saw it: what it read of files is not read again. `None`: it is gone.
+    fn after_spin(pid: u32, looked: Looked) -> Option<Process> {
+        let Looked {
+            mut names,
+            activities,
+        } = looked;
+        let activities = match activities {
+            Some(activities) => activities,
+            None => {
+                let activities = sample::sample(pid, SAMPLE).ok()?;
+                names.renew(NamesInput::from_live(pid).ok()?);
+                activities
+            }
         };
-        let inside = inside();
+        Some(Process::with(pid, activities, Some(names)))
+    }
+
+    fn of(pid: u32, activities: Vec<Activity>) -> Process {
+        let names = NamesInput::from_live(pid).ok().map(Names::new);
+        Process::with(pid, activities, names)
+    }
+
+    fn with(pid: u32, activities: Vec<Activity>, names: Option<Names>) -> Process {
+        let inside = names.and_then(|names| {
+            let memory = Rc::new(Memory::open(pid).ok()?);
+            Some(Inside::new(memory, names))
+        });
         let of_inside = inside.as_ref().map(|inside| &inside.names.input().threads);
         let own_ids = of_inside.into_iter().flatten().map(|t| (t.own_id, t.tid));
         Process {
@@ -189,6 +208,16 @@ impl Processes {
             .map(|(pid, sample)| (pid, sample.map(|activities| Process::of(pid, activities))));
         Processes {
             by_pid: looked.collect(),
+            ..Processes::default()
+        }
+    }
+
+    /// At first the one that `spin` looked at.
+    pub fn after_spin(pid: u32, looked: Looked) -> Processes {
+        Processes {
+            by_pid: [(pid, Process::after_spin(pid, looked))]
+                .into_iter()
+                .collect(),
             ..Processes::default()
         }
     }

@@ -126,6 +126,23 @@ pub struct Tested {
     pub spot: Spot,
 }
 
+/// Where a process runs; null what is not known, or not so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    pub pid: u32,
+    /// Its id in its own pid namespace, where that is another one.
+    pub inner_pid: Option<u32>,
+    /// The container's id, and what made it.
+    pub container: Option<String>,
+    pub engine: Option<String>,
+    /// The uid of its Kubernetes pod.
+    pub pod: Option<String>,
+    /// A service or scope of systemd.
+    pub unit: Option<String>,
+    /// The path of its control group.
+    pub cgroup: String,
+}
+
 /// The chain of a report.
 #[derive(Clone, Debug)]
 pub struct Chain {
@@ -174,6 +191,9 @@ pub struct WhyReport {
     /// Tests of a test runner that processes of the chain are in.
     #[serde(default)]
     pub tests: Vec<Tested>,
+    /// Where the processes of the chain run.
+    #[serde(default)]
+    pub homes: Vec<Home>,
     /// The command that helps most, if one does.
     pub next: Vec<String>,
     /// What could not be looked at.
@@ -206,6 +226,7 @@ impl WhyReport {
             pid,
             program,
             tests: Vec::new(),
+            homes: Vec::new(),
             next: Vec::new(),
             links,
             root,
@@ -304,6 +325,7 @@ mod tests {
             links: Vec::new(),
             root,
             tests: Vec::new(),
+            homes: Vec::new(),
             next: Vec::new(),
             notes: Vec::new(),
             not_asked: Vec::new(),

@@ -99,7 +99,7 @@ pub fn frozen(pid: u32) -> Option<End> {
 }
 
 /// `0::/path`: of the unified hierarchy, without controllers; `6:freezer:/path` of another.
-fn parse_group(line: &str) -> Option<(&str, &str)> {
+pub(super) fn parse_group(line: &str) -> Option<(&str, &str)> {
     let mut parts = line.splitn(3, ':').skip(1);
     Some((parts.next()?, parts.next()?))
 }

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""Whether CPython runs in a process: asked of each, so it takes little."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
+
+
+class UnreadableError(Exception):
+    """No stack could be read; the text says why, in a few words."""
+
+
+def runs_python(pid: int) -> bool:
+    """Whether an interpreter of CPython's name is mapped; one linked into a program of another name
+    has its modules.
+    """
+    try:
+        return is_python(mapped_files(pid))
+    except OSError:
+        return False
+
+
+def is_python(files: Iterable[str]) -> bool:
+    """The same of the files that are mapped."""
+    return any(INTERPRETER.search(file) or "/lib-dynload/" in file for file in files)
+
+
+def mapped_files(pid: int, *, executable: bool = False) -> list[str]:
+    """The files that the process has mapped, each once, in the order of their addresses. Raises
+    OSError.
+    """
+    text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    lines = [line.split(maxsplit=5) for line in text.splitlines()]
+    named = [words for words in lines if len(words) > 5 and (not executable or "x" in words[1])]
+    return list(dict.fromkeys(words[5].removesuffix(" (deleted)") for words in named))
