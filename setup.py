@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -27,6 +28,12 @@ from setuptools_rust import Binding, RustExtension
 # .ci/wheel names one that links for old C libraries.
 LINKER = ["-C", f"linker={linker}"] if (linker := os.environ.get("FF_LINKER")) else []
 ROOT = Path(__file__).resolve().parent
+if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or ""):  # Alpine
+    raise SystemExit(
+        "flagfinder runs with glibc only. It looks at programs of musl from outside: run it on the "
+        "machine that hosts the container, or beside it in an image of Debian:\n"
+        "docker run -it --pid=container:NAME --cap-add SYS_PTRACE IMAGE flagfinder why 1"
+    )
 TRACER_SOURCES = ("pintools", "include", "bpf", "lldb_scripts", "frida_agents")
 
 

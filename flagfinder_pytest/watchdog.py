@@ -21,7 +21,7 @@ import struct
 import sys
 import time
 
-from flagfinder.shared.record import dataclass
+from dataclasses import dataclass
 
 _RUNNING = struct.Struct("=Qd")  # number of the run phase, and since when; 0: none runs
 _NAME = 1000  # bytes of the test's name, at most, behind that

@@ -18,6 +18,15 @@ pub fn end_with_parent() {
     }
 }
 
+/// Lets this process and what it starts trace us, besides our ancestors; 0: nobody.
+#[pyfunction]
+pub fn let_trace(pid: u64) {
+    // SAFETY: takes numbers only.
+    unsafe {
+        libc::prctl(libc::PR_SET_PTRACER, pid);
+    }
+}
+
 /// A descriptor that the caller closes.
 #[pyfunction]
 pub fn create_private(path: PathBuf) -> PyResult<i32> {

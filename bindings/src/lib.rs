@@ -37,6 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machine::check_breakpoints, module)?)?;
     module.add_function(wrap_pyfunction!(machine::has_capability, module)?)?;
     module.add_function(wrap_pyfunction!(machine::how_to_get_capabilities, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::how_to_look, module)?)?;
     let rules = flagfinder_flags::RULES.map(|(_, name, does)| (name, does));
     module.add("RULES", rules)?;
     module.add("ENOUGH", flagfinder_flags::ENOUGH)?;
@@ -88,6 +89,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::file_openers, module)?)?;
     module.add_function(wrap_pyfunction!(files::end_file_openers, module)?)?;
     module.add_function(wrap_pyfunction!(files::end_with_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(files::let_trace, module)?)?;
     module.add_function(wrap_pyfunction!(recording::record, module)?)?;
     module.add_function(wrap_pyfunction!(export::export_drcov, module)?)?;
     module.add_function(wrap_pyfunction!(export::export_tenet, module)?)?;

@@ -33,6 +33,12 @@ pub fn has_capability(name: &str) -> PyResult<bool> {
     Ok(flagfinder_privileges::missing(&[wanted]).is_empty())
 }
 
+/// How this process gets to look into one of the same user.
+#[pyfunction]
+pub fn how_to_look() -> String {
+    flagfinder_privileges::how_to_look()
+}
+
 /// How one command gets the capabilities of these names.
 #[pyfunction]
 pub fn how_to_get_capabilities(names: Vec<String>) -> PyResult<String> {

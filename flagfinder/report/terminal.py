@@ -153,7 +153,11 @@ class Terminal:
 
     def result(self, text: Text | str) -> None:
         """One line of the result, to stdout, never cut or wrapped."""
-        self.line(*([(text, "")] if isinstance(text, str) else self._pieces(text)))
+        if isinstance(text, str):
+            self.raw(visible(text, _TAB))
+        else:
+            self.line(*self._pieces(text))
+            sys.stdout.flush()
 
     def line(self, *pieces: Piece) -> None:
         """One line of the result, to stdout, in pieces, each with its style."""
@@ -197,6 +201,7 @@ class Terminal:
         shown = [(visible(piece, _TAB), style) for piece, style in self._pieces(text)]
         for number, line in enumerate(wrapped(shown, self.width, indent)):
             self.line((" " * indent if number else "", ""), *line)
+        sys.stdout.flush()  # who reads a pipe may wait for it
 
     def answer(self, fields: Mapping[str, object]) -> None:
         """The JSON object of ``--json``, where that goes."""

@@ -74,6 +74,12 @@ def yama_scope() -> int | None:
 
 
 def _ptrace() -> Check:
+    serves = "spin, poke, record --tracer lldb, watch --backend lldb"
+    scope = yama_scope()
+    if scope == 3 or (scope and not _core.has_capability("CAP_SYS_PTRACE")):
+        who = {1: "only children can", 2: "only by CAP_SYS_PTRACE a process can"}
+        found = f"{who.get(scope, 'no process can')} be traced (ptrace_scope is {scope})"
+        return Check("ptrace", False, found, _core.how_to_look(), serves)
     child = subprocess.Popen(
         ["sleep", "60"],
         stdin=subprocess.DEVNULL,
@@ -86,19 +92,9 @@ def _ptrace() -> Check:
     finally:
         child.kill()
         child.wait()
-    serves = "spin, poke, record --tracer lldb, watch --backend lldb"
     if not traced:
         fix = "Allow ptrace in the container (docker run --cap-add SYS_PTRACE), or run as root."
         return Check("ptrace", False, f"tracing a child fails: {reason}", fix, serves)
-    scope = yama_scope()
-    if scope not in (None, 0) and not _core.has_capability("CAP_SYS_PTRACE"):
-        fix = (
-            "sudo sysctl kernel.yama.ptrace_scope=0. "
-            f"{_core.how_to_get_capabilities(['CAP_SYS_PTRACE'])}"
-        )
-        return Check(
-            "ptrace", False, f"only children can be traced (ptrace_scope is {scope})", fix, serves
-        )
     return Check("ptrace", True, "processes of this user can be traced", "", serves)
 
 

@@ -228,3 +228,14 @@ def test_the_manual_and_what_shells_complete_come_from_the_parser(tmp_path: Path
     )
     completed = subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout
     assert completed == "--stacks"
+
+
+def test_on_musl_the_build_says_what_to_do() -> None:
+    code = (
+        "import runpy, sys, sysconfig; sys.argv[:] = ['setup.py', '--version']\n"
+        "sysconfig.get_config_var = {'HOST_GNU_TYPE': 'x86_64-alpine-linux-musl'}.get\n"
+        f"runpy.run_path({str(ROOT / 'setup.py')!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert "glibc" in done.stderr and "--pid=container:NAME" in done.stderr

@@ -7,7 +7,9 @@ import contextlib
 import json
 import os
 import re
+import select
 import subprocess
+import sys
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -182,3 +184,16 @@ def deadlock() -> WhyReport:
         "notes": [],
     }
     return WhyReport.from_json(json.dumps(fields))
+
+
+def test_who_reads_a_pipe_gets_each_paragraph_at_once() -> None:
+    code = (
+        "import time; from flagfinder.report.terminal import Terminal\n"
+        "Terminal().paragraph([('watching', 'bold')]); time.sleep(600)"
+    )
+    words = [sys.executable, "-P", "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 30)[0]
+        assert process.stdout.readline() == "watching\n"
+        process.kill()

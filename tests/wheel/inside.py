@@ -159,7 +159,7 @@ def hangs(system: System) -> None:
     printed = system.run(
         system.command, "guard", "--after", "1", "--", TEST / "programs/deadlock", status=124
     )
-    expect(printed, "waits for thread")
+    expect(printed, "deadlock: thread", "owed by thread")
 
 
 def kernel_s(system: System) -> None:

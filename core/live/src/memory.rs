@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use flagfinder_code::{AddressSpace, Names};
-use flagfinder_failure::Failure;
+use flagfinder_failure::{Failure, DENIED};
 use flagfinder_files::open_named;
 use flagfinder_flags::LiveMemory;
-use flagfinder_step::unable_by;
+use flagfinder_step::{unable, unable_by};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
@@ -71,8 +71,24 @@ impl LiveMemory for NamedMemory<'_> {
     }
 }
 
+/// Is there one, though /proc shows none? Who may not signal it is told so.
+fn is_hidden(pid: u32) -> bool {
+    // SAFETY: takes numbers only; signal 0 is none.
+    let sent = unsafe { libc::kill(pid as libc::pid_t, 0) };
+    sent != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
 /// Why a process's memory can't be read.
 pub(crate) fn refused(pid: u32, error: &std::io::Error) -> Failure {
+    if error.kind() == ErrorKind::NotFound && is_hidden(pid) {
+        let mut failure = unable(
+            format!("Process {pid} cannot be looked at"),
+            "/proc hides the processes of other users (hidepid)",
+            "Run it as the user of that process, or as root (sudo)",
+        );
+        failure.exit_code = DENIED;
+        return failure;
+    }
     if error.kind() == ErrorKind::NotFound {
         return Failure::unavailable(
             format!("There is no process {pid}"),

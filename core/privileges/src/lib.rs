@@ -97,6 +97,26 @@ fn unreadable(own: &str, other: &str) -> String {
     format!("the system refuses it, although this process has CAP_SYS_PTRACE{reason}")
 }
 
+/// How this process gets to look into one of the same user, as a `fix`.
+pub fn how_to_look() -> String {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    how_to_look_in(scope.trim(), &how_to_get(&[Capability::SysPtrace]))
+}
+
+fn how_to_look_in(scope: &str, otherwise: &str) -> String {
+    match scope {
+        "0" => otherwise.into(),
+        // Nor does any capability help.
+        "3" => "kernel.yama.ptrace_scope is 3, which stays until the machine starts again: until \
+                then nobody looks into a process, root neither."
+            .into(),
+        _ => format!(
+            "For a process of your own, sudo sysctl kernel.yama.ptrace_scope=0 is enough. \
+             {otherwise}"
+        ),
+    }
+}
+
 /// Whether this process is in a user namespace of a container's: its capabilities count there only,
 /// not for what concerns the whole machine, such as BPF.
 pub fn is_in_user_namespace() -> bool {
@@ -230,6 +250,14 @@ mod tests {
         }
         assert!(advice(Container::Podman).contains("\npodman run"));
         assert!(advice(Container::Kubernetes).contains("\nkubectl debug -it POD"));
+    }
+
+    #[test]
+    fn the_advice_fits_yama_s_scope() {
+        let [none, off, on, never] = ["", "0", "1", "3"].map(|scope| how_to_look_in(scope, "sudo"));
+        assert!(none.contains("ptrace_scope=0 is enough. sudo") && on == none);
+        assert_eq!(off, "sudo");
+        assert!(!never.contains("sudo") && never.contains("starts again"));
     }
 
     #[test]

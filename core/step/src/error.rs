@@ -3,7 +3,7 @@
 
 use flagfinder_failure::{Failure, DENIED};
 use flagfinder_linux::proc;
-use flagfinder_privileges::{how_to_get, Capability};
+use flagfinder_privileges::how_to_look;
 
 const STILL_WORKS: &str = "The process goes on undisturbed";
 
@@ -19,14 +19,9 @@ pub fn unable(
 /// As `unable`, with an error of the system for a reason.
 pub fn unable_by(what: impl Into<String>, error: &std::io::Error) -> Failure {
     let (denied, fix) = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => (
-            true,
-            format!(
-                "End any debugger on it. For a process of your own, sudo sysctl \
-                 kernel.yama.ptrace_scope=0 is enough. {}",
-                how_to_get(&[Capability::SysPtrace])
-            ),
-        ),
+        Some(libc::EPERM | libc::EACCES) => {
+            (true, format!("End any debugger on it. {}", how_to_look()))
+        }
         Some(libc::ESRCH) => (
             false,
             "Check the thread id: the thread may have ended".into(),
