@@ -20,7 +20,6 @@ import signal
 import struct
 import sys
 import time
-
 from dataclasses import dataclass
 
 _RUNNING = struct.Struct("=Qd")  # number of the run phase, and since when; 0: none runs
