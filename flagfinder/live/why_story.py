@@ -40,7 +40,7 @@ _MOST_NAMED = 3
 
 
 def story(
-    pid: int, chain: Sequence[WhyLink], root: WhyRoot, tests: Sequence[Spot] = ()
+    pid: int, chain: Sequence[WhyLink], root: WhyRoot, tests: Sequence[Spot | str] = ()
 ) -> list[Line]:
     """The root, the test that hangs if it is one, then the links from the first thread on, but a
     circle before what leads to it. Of long chains the middle is left out.
@@ -61,7 +61,7 @@ def story(
     return [first, *([_tests(tests)] if tests else []), *lines]
 
 
-def _tests(tests: Sequence[Spot]) -> Line:
+def _tests(tests: Sequence[Spot | str]) -> Line:
     names = list(dict.fromkeys(str(test) for test in tests))
     more = len(names) - _MOST_NAMED
     line: Line = [("test: " if len(names) == 1 else "tests: ", "waits")]

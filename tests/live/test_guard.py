@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 import schemas
-from harness import FLAGFINDER, assert_four_parts, flagfinder, need_python_3_11, started, wait_until
+from harness import (
+    FLAGFINDER,
+    assert_four_parts,
+    compiled,
+    flagfinder,
+    need_python_3_11,
+    started,
+    wait_until,
+)
 
 from flagfinder.live.tree import ask
 from flagfinder.report.junit import junit_xml
@@ -396,3 +404,59 @@ def test_the_test_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     ran = flagfinder("guard", "--after", "4", "--", sys.executable, script, timeout=60)
     assert "title=Cases.test_never_ends() cases.py%3A6 hangs::" in ran.stdout, ran.stdout
     assert "%0Atest: Cases.test_never_ends() cases.py:6%0A" in ran.stdout
+
+
+CHECKS = """\
+#include <unistd.h>
+static int silent(void) { int ends[2]; char c; return pipe(ends) || read(ends[0], &c, 1); }
+int main(int n, char **a) { return n > 1 ? 0 : silent(); }
+"""
+# By the runner: its files, how it is called, and what is told of the test.
+RUNNERS = {
+    "make": (
+        {"Makefile": "check:\n\t@./checks fine\n\t@./checks\n"},
+        ("make", "check"),
+        "test: ./checks",
+    ),
+    "ctest": (
+        {"CTestTestfile.cmake": 'add_test(fine "./checks" "x")\nadd_test(silent "./checks")\n'},
+        ("ctest",),
+        "/checks",
+    ),
+    "xdist": (
+        {
+            "test_it.py": "import queue\ndef test_fine(): pass\n"
+            "def test_it_waits(): queue.Queue().get()\n"
+        },
+        (sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider", "."),
+        "test: test_it_waits() test_it.py:3",
+    ),
+    "after the last": (
+        {
+            "test_it.py": "import threading\ndef test_it():\n"
+            "    threading.Thread(target=threading.Event().wait).start()\n"
+        },
+        (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "."),
+        "test: none: the last one is over, and Python waits for threads that go on",
+    ),
+}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_each_runner_s_test_is_named(
+    runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, command, told = RUNNERS[runner]
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "checks.c").write_text(CHECKS)
+    compiled(tmp_path / "checks", "checks.c")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    ran = flagfinder("guard", "--idle", "2", "-o", tmp_path / "hang", "--", *command, timeout=90)
+    assert ran.returncode == 124, ran
+    first = (tmp_path / "hang" / "why.txt").read_text()
+    assert told in " ".join(first.split()), first
+    assert runner not in ("make", "ctest") or "at silent() checks.c:2" in first

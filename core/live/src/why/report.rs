@@ -120,8 +120,11 @@ pub struct Root {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tested {
     pub pid: u32,
-    /// Null: a task of a scheduler runs it.
+    /// Null: a task of a scheduler runs it, or a process.
     pub tid: Option<u32>,
+    /// Where it is no function of the program: the command, or what is run instead of a test.
+    #[serde(default)]
+    pub command: Option<String>,
     #[serde(flatten)]
     pub spot: Spot,
 }

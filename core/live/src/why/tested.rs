@@ -2,12 +2,15 @@
 //! Which test of a test runner a process is in.
 //!
 //! In: the open calls of its threads. Out: of each, the call of the program's author that the
-//! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG. Blind
-//! spots: tests that an event loop runs, JavaScript, and threads that run.
+//! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG. Of ctest,
+//! and of a make that tests, the command is told that it runs. Blind spots: tests that an event loop
+//! runs, JavaScript, and threads that run.
 
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{Spot, Whose};
+use flagfinder_linux::arguments::arguments;
+use flagfinder_linux::proc::Stat;
 
 use super::asked::InSource;
 use super::process::{Process, Processes};
@@ -25,6 +28,13 @@ const FUNCTIONS: [&str; 6] = [
     "org.testng.",
 ];
 const FILES: [&str; 3] = ["/_pytest/", "/unittest/case.py", "/unittest/async_case.py"];
+/// Runners that start each test as a program; the last two only if they were asked to test.
+const STARTERS: [&str; 3] = ["ctest", "make", "gmake"];
+const TARGETS: [&str; 2] = ["test", "check"];
+const SHELLS: [&str; 4] = ["sh", "bash", "dash", "env"];
+/// What Python runs when its program is over: it waits for threads that are no daemons.
+const AT_THE_END: (&str, &str) = ("_shutdown", "/threading.py");
+const OVER: &str = "none: the last one is over, and Python waits for threads that go on";
 /// Most processes and threads that are looked at, and time for them.
 const PROCESSES: usize = 3;
 const THREADS: usize = 64;
@@ -43,8 +53,13 @@ pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> V
         found.extend(each.map(|spot| Tested {
             pid: *pid,
             tid: None,
+            command: None,
             spot,
         }));
+        let main = in_source.stacks.get(pid);
+        if main.is_some_and(|calls| is_at_the_end(calls)) && is_asked_to_test(*pid) {
+            found.push(Tested::command(*pid, OVER));
+        }
         for tid in process.tids().into_iter().take(THREADS) {
             if begin.elapsed() > PATIENCE {
                 break;
@@ -53,12 +68,72 @@ pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> V
                 found.push(Tested {
                     pid: *pid,
                     tid: Some(tid),
+                    command: None,
                     spot,
                 });
             }
         }
     }
+    if found.is_empty() {
+        let mut lives = |pid: &u32| processes.get(*pid).is_some_and(|process| !process.is_dead);
+        let living: Vec<u32> = pids.iter().copied().filter(|pid| lives(pid)).collect();
+        let mut each = living.into_iter().rev().filter_map(started_by_runner);
+        found.extend(each.next());
+    }
     found
+}
+
+impl Tested {
+    fn command(pid: u32, text: &str) -> Tested {
+        Tested {
+            pid,
+            tid: None,
+            command: Some(text.to_owned()),
+            spot: Spot::default(),
+        }
+    }
+}
+
+/// The command of a process that such a runner started, or a shell of it.
+fn started_by_runner(pid: u32) -> Option<Tested> {
+    let mut runner = parent(pid)?;
+    let mut words = words(runner);
+    if program(&words).is_some_and(|name| SHELLS.contains(&name)) {
+        runner = parent(runner)?;
+        words = self::words(runner);
+    }
+    let name = program(&words).filter(|name| STARTERS.contains(name))?;
+    let tests = name == "ctest" || is_asked_to_test(runner);
+    tests.then(|| Tested::command(pid, &self::words(pid).join(" ")))
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    Stat::of(pid)?.field(Stat::PARENT)
+}
+
+fn words(pid: u32) -> Vec<String> {
+    let told = arguments(pid).unwrap_or_default();
+    let told = String::from_utf8_lossy(&told);
+    told.split_terminator('\0').map(str::to_owned).collect()
+}
+
+fn program(words: &[String]) -> Option<&str> {
+    words.first()?.rsplit('/').next()
+}
+
+/// Do its arguments speak of tests?
+fn is_asked_to_test(pid: u32) -> bool {
+    let words = words(pid);
+    let mut words = words.iter().flat_map(|word| word.rsplit('/').next());
+    words.any(|word| TARGETS.iter().any(|target| word.contains(target)))
+}
+
+/// Is the first thread of a Python program, with these calls, done with the program?
+fn is_at_the_end(calls: &[Spot]) -> bool {
+    calls.last().is_some_and(|outer| {
+        let file = outer.file.as_deref().unwrap_or_default();
+        outer.function.as_deref() == Some(AT_THE_END.0) && file.ends_with(AT_THE_END.1)
+    })
 }
 
 /// As the program's language has them, innermost first.
@@ -138,5 +213,17 @@ mod tests {
             None,
             "in between two"
         );
+    }
+
+    #[test]
+    fn after_the_last_test_python_waits_for_its_threads() {
+        let spot = |function: &str| Spot {
+            function: Some(function.into()),
+            file: Some("/usr/lib/python3.11/threading.py".into()),
+            ..Spot::default()
+        };
+        assert!(is_at_the_end(&[spot("join"), spot("_shutdown")]));
+        assert!(!is_at_the_end(&[spot("_shutdown"), spot("join")]));
+        assert!(!is_at_the_end(&[]));
     }
 }
