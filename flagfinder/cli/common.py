@@ -48,6 +48,7 @@ VERBS = {
     "compare": "System calls by user code, a good run against a bad one.",
     "overhead": "What `events record` costs a program.",
     "doctor": "Say what works for this user on this machine.",
+    "mcp": "Be a server for agents, with the verbs that look at processes as its tools.",
 }
 
 EXIT_FOUND = 0

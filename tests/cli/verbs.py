@@ -52,7 +52,8 @@ def leaves(
         yield name, parser
 
 
-VERBS = [name for name, _ in leaves()]
+# An agent asks `mcp`, in its own protocol.
+VERBS = [name for name, _ in leaves() if name != "mcp"]
 
 
 def write_perf(path: Path) -> None:

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""``flagfinder mcp``, asked by the client of the package."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+from harness import FLAGFINDER
+from mcp import Client, StdioServerParameters
+from schemas import validate
+
+TOOLS = {"why", "spin", "core", "stacks"}
+
+
+def asked(*calls: tuple[str, dict[str, Any]], options: tuple[str, ...] = ()) -> Any:
+    """The names of all tools, with whether they only read, and the answers."""
+
+    async def ask() -> Any:
+        program, *words = (*FLAGFINDER, "mcp", *options)
+        async with Client(StdioServerParameters(command=program, args=list(words))) as client:
+            tools = (await client.list_tools()).tools
+            found = {tool.name: tool.annotations.read_only_hint for tool in tools}
+            answers = [await client.call_tool(name, given) for name, given in calls]
+            return found, answers
+
+    return asyncio.run(ask())
+
+
+def test_an_agent_is_told_why_a_process_waits() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        given = {"pid": process.pid}
+        tools, (why, stacks, wrong) = asked(
+            ("why", given), ("stacks", given), ("why", {"pid": process.pid, "name": "both"})
+        )
+        process.kill()
+    assert tools == dict.fromkeys(TOOLS, True)
+    answer = why.structured_content
+    validate(answer)
+    assert answer["pid"] == process.pid
+    assert "input()" in json.dumps(answer["story"]) or answer["root"]["kind"] == "input"
+    assert stacks.structured_content["stacks"]
+    assert wrong.is_error
+
+
+def test_what_changes_something_is_to_be_allowed() -> None:
+    tools, (hung,) = asked(
+        ("guard", {"command": ["sleep", "60"], "after": 0.5}), options=("--allow-poke",)
+    )
+    assert {name for name, reads in tools.items() if not reads} == {"guard", "poke"}
+    validate(hung.structured_content)
+    assert hung.structured_content["hung"]
