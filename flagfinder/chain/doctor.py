@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import shutil
 from pathlib import Path
 
 from flagfinder import _core
@@ -23,7 +24,7 @@ from flagfinder.shared.errors import FlagfinderError, UnavailableError, UsageErr
 from flagfinder.shared.lldb_helper import choose_lldb
 from flagfinder.shared.machine import Check, check_machine_abilities
 from flagfinder.shared.own_proc import require_own_proc
-from flagfinder.shared.places import shipped
+from flagfinder.shared.places import PACKAGE, shipped
 from flagfinder.shared.record import dataclass
 
 _DEBUG_ROOT = Path("/usr/lib/debug/.build-id")
@@ -52,6 +53,7 @@ def examine(pid: int | None = None, program: Path | None = None) -> Report:
         _bpf_programs(),
         _tracer(),
         _lldb(),
+        _gdb(),
         _py_spy(),
         _frida(),
     ]
@@ -142,6 +144,15 @@ def _lldb() -> Check:
     return Check(
         "lldb", True, f"{found}; inside it:\ncommand script import {script}", "", serves, True
     )
+
+
+def _gdb() -> Check:
+    serves = "why inside gdb"
+    found = shutil.which("gdb")
+    if found is None:
+        return Check("gdb", False, "it is not in PATH", "apt install gdb", serves, True)
+    script = PACKAGE / "report" / "debuggers" / "in_gdb_session.py"
+    return Check("gdb", True, f"{found}; inside it:\nsource {script}", "", serves, True)
 
 
 def _py_spy() -> Check:

@@ -74,7 +74,7 @@ def test_nothing_that_is_not_needed_is_checked(tools: Path) -> None:
     names = {check.name for check in doctor.examine().checks}
     assert names == {
         *("ptrace", "other users", "BPF", "breakpoints", "kernel", "BPF programs"),
-        *("tracer", "lldb", "py-spy", "frida"),
+        *("tracer", "lldb", "gdb", "py-spy", "frida"),
     }
 
 

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""``flagfinder why`` and ``flagfinder spin`` inside gdb, about the process that it debugs.
+
+    (gdb) source .../flagfinder/report/debuggers/in_gdb_session.py
+    (gdb) flagfinder why --stacks
+
+Words and output are those of the command line, without the process. gdb holds every thread of the
+process, and who is held tells nothing: so it lets the process go for the time of the look, and
+takes it back. Where it stopped at a breakpoint the look is refused: it would go on from there.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import gdb
+
+VERBS = ("why", "spin")
+# Beside the packages among which this file was installed, else in PATH.
+ENVIRONMENT = Path(__file__).resolve().parents[6:7]
+INSTALLED = [folder / "bin" / "flagfinder" for folder in ENVIRONMENT]
+PROGRAM = next((str(path) for path in INSTALLED if path.is_file()), None)
+
+
+class Flagfinder(gdb.Command):
+    """flagfinder why|spin [OPTIONS]
+    Says who keeps the process from going on, or what its threads poll. It goes on meanwhile."""
+
+    def __init__(self):
+        super().__init__("flagfinder", gdb.COMMAND_STACK)
+        self.at_breakpoint = False
+        gdb.events.stop.connect(self.stopped)
+
+    def stopped(self, event):
+        self.at_breakpoint = isinstance(event, gdb.BreakpointEvent)
+
+    def invoke(self, text, _):
+        verb, *options = gdb.string_to_argv(text) or ["why"]
+        inferior = gdb.selected_inferior()
+        pid = inferior.pid
+        if verb not in VERBS:
+            raise gdb.GdbError(f"flagfinder {verb}: here are {' and '.join(VERBS)}")
+        if not pid or inferior.connection is None or inferior.connection.type != "native":
+            raise gdb.GdbError("No process. Of a core: shell flagfinder why --core FILE")
+        if self.at_breakpoint:
+            raise gdb.GdbError(
+                "It stopped at a breakpoint, and would go on: continue till it hangs"
+            )
+        thread = gdb.selected_thread()
+        selected = thread.ptid[1] if thread is not None else pid
+        gdb.execute("detach", to_string=True)
+        try:
+            found = PROGRAM or shutil.which("flagfinder") or "flagfinder"
+            subprocess.run([found, verb, str(pid), *options])
+        finally:
+            gdb.execute(f"attach {pid}", to_string=True)
+            for other in gdb.selected_inferior().threads():
+                if other.ptid[1] == selected:
+                    other.switch()
+
+
+Flagfinder()
