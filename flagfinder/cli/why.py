@@ -6,6 +6,7 @@ going on, and why.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from flagfinder.cli.common import (
     write_page,
 )
 from flagfinder.live.apart import Told, report_apart
+from flagfinder.live.coredump import LATEST, fetched
 from flagfinder.live.deadline import (
     DEFAULT_BUDGET,
     DEFAULT_CORE_BUDGET,
@@ -59,6 +61,7 @@ _EXAMPLES = """\
   flagfinder why 4711 --stacks         also all open calls of all threads
   flagfinder why 4711 --json           links, root and evidence for other programs
   flagfinder why --core core.4711      the same of a dead process, as far as its core file tells
+  flagfinder why --coredump latest     the same of the last one whose core systemd kept
   flagfinder why normal.trace spin.trace   the same of a recorded run, beside a good one
 
 The chain is followed through locks, polled words, pipes, sockets, file locks and children, into
@@ -75,6 +78,11 @@ seconds apart. `why -- COMMAND` is `guard --idle 10 -- COMMAND`.
 exit codes: 0 the end of the chain is known; 1 it is not, or is assumed, or with --all none hangs;
 65 no core of a 64-bit program, files that are not those of the process, or an unreadable recording;
 69 no such process, or none that can be looked at; 77 no permission to look at it"""
+
+
+def _kept(text: str) -> str:
+    """Of --coredump: the id of a process, or the last one."""
+    return text if text == LATEST else str(ANY_ID(text))
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -108,6 +116,12 @@ def add_parser(subparsers: Subparsers) -> None:
         help=f"with --all: the time between the two looks (default {_APART:g})",
     )
     parser.add_argument("--core", type=Path, help="an ELF core of a dead process instead")
+    parser.add_argument(
+        "--coredump",
+        type=_kept,
+        metavar="PID|latest",
+        help="that of a dead process which systemd-coredump keeps",
+    )
     add_places(parser, "its executable")
     parser.add_argument(
         "--thread", type=TID, help="begin with this thread (default: one that polls, or the first)"
@@ -122,6 +136,11 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="also show all open calls of all threads, alike ones once (?: it may be an old call)",
     )
+    parser.add_argument(
+        "--locals",
+        action="store_true",
+        help="with --stacks: also the variables of Python's functions, which may be secret",
+    )
     parser.add_argument("--html", type=Path, help="also write a page that draws the chain")
     parser.add_argument(
         "--budget",
@@ -134,11 +153,16 @@ def add_parser(subparsers: Subparsers) -> None:
     for option in ("--thread", "--children", "--stacks", "--html", "--budget"):
         parser.needs(option, "is about one process", lambda parsed: not parsed.all)
     for option in ("--program", "--sysroot"):
-        parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
+        parser.needs(option, "goes with --core only", _is_dead)
+    parser.needs(
+        "--locals",
+        "goes with --stacks of a process",
+        lambda parsed: parsed.stacks and not _is_dead(parsed),
+    )
     parser.needs(
         "--children",
         "is about a live process",
-        lambda parsed: len(parsed.target) < 2 and parsed.core is None,
+        lambda parsed: len(parsed.target) < 2 and not _is_dead(parsed),
     )
     parser.needs(
         "--stacks",
@@ -157,16 +181,22 @@ def add_parser(subparsers: Subparsers) -> None:
     )
 
 
+def _is_dead(parsed: argparse.Namespace) -> bool:
+    return parsed.core is not None or parsed.coredump is not None
+
+
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.command:
         return _guarded(options, terminal)
-    named = (options.core is not None) + (options.name is not None) + options.all
+    dead = (options.core is not None) + (options.coredump is not None)
+    named = dead + (options.name is not None) + options.all
     given = len(options.target) + named
     if not given or given > 1 + (len(options.target) == 2 and not named):
         raise UsageError(
             "One thing can be looked at, not more" if given else "It isn't said what to look at",
             count(len(options.target), "word")
             + ("" if options.core is None else " and --core")
+            + ("" if options.coredump is None else " and --coredump")
             + ("" if options.name is None else " and --name")
             + (" and --all" if options.all else ""),
             "flagfinder why PID, flagfinder why -n NAME, flagfinder why NORMAL SPIN (two "
@@ -176,7 +206,12 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         return _all(options, terminal)
     if options.html is not None:
         check_writable(options.html)
-    report = _report(options, terminal)
+    with contextlib.ExitStack() as kept:
+        if options.coredump is not None:
+            options.core = kept.enter_context(fetched(options.coredump))
+        report = _report(options, terminal)
+    if options.coredump is not None:
+        report = _told_again(report, options)
     others = [WhyReport.from_raw(one) for one in report.raw.get("others", ())]
     if options.json:
         terminal.answer(report.raw)
@@ -194,7 +229,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 def _guarded(options: argparse.Namespace, terminal: Terminal) -> int:
     from flagfinder.cli.guard import run_guarded  # most looks start no command
 
-    if options.target or options.core is not None or options.name is not None or options.all:
+    if options.target or _is_dead(options) or options.name is not None or options.all:
         raise UsageError(
             "One thing can be looked at, not more",
             "a command behind --, and a process",
@@ -259,6 +294,7 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
             budget=options.budget or DEFAULT_BUDGET,
             timeout=options.timeout,
             stacks=options.stacks,
+            variables=options.locals,
             told=told,
             so_far=so_far,
         )
@@ -274,6 +310,13 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
             terminal.prepare()
 
     return WhyReport.from_raw(report_apart(question, options.timeout, told, meanwhile))
+
+
+def _told_again(report: WhyReport, options: argparse.Namespace) -> WhyReport:
+    """With what can be asked next of a core that is fetched anew."""
+    told = quote_command("--core", options.core), quote_command("--coredump", options.coredump)
+    report.raw["next"] = [line.replace(*told) for line in report.next]
+    return WhyReport.from_raw(report.raw)
 
 
 def _patient(options: argparse.Namespace) -> Patient:

@@ -92,11 +92,12 @@ class AskedOfFields(TypedDict):
 
 
 class SourceSpotFields(TypedDict):
-    """A place in a source, as the engine takes it."""
+    """A place in a source, as the engine takes it; ``locals`` it leaves."""
 
     function: str | None
     file: str
     line: int
+    locals: NotRequired[dict[str, str]]
 
 
 class AskedFields(TypedDict):

@@ -48,11 +48,14 @@ Told = Literal["known", "ends"]
 
 @dataclass(frozen=True)
 class PythonFrame:
-    """A function on the stack; ``line`` as last seen."""
+    """A function on the stack; ``line`` as last seen. ``variables``: each one's value as text."""
 
     function: str
     file: str
     line: int
+    variables: Mapping[str, str] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,11 @@ class PythonCode:
         return build(cls, raw, frames=frames, loop=loop)
 
     def to_raw(self) -> PythonFields:
-        """As ``--json`` prints it."""
-        return cast("PythonFields", asdict(self))
+        """As ``--json`` prints it: without the variables, which may be secret."""
+        raw = asdict(self)
+        for frame in raw["frames"]:
+            del frame["variables"]
+        return cast("PythonFields", raw)
 
 
 def _loop_from_raw(raw: PythonLoopFields) -> PythonLoop:
@@ -259,7 +265,15 @@ def _code(
         looks=len(looks),
         seen=len(stacks),
         gil=sum(stack.has_gil for stack in stacks),
-        frames=tuple(PythonFrame(frame.function, frame.file, frame.line) for frame in last),
+        frames=tuple(
+            PythonFrame(
+                frame.function,
+                frame.file,
+                frame.line,
+                {name: text for name, (text, _) in frame.locals.items()},
+            )
+            for frame in last
+        ),
         loop=loop,
         note=note,
     )

@@ -149,10 +149,13 @@ class WaitsForFields(TypedDict):
 
 
 class TestedFields(SpotFields):
-    """A test of a test runner. ``tid``: the thread that runs it, null where it is a task."""
+    """A test of a test runner. ``tid``: the thread that runs it, null where it is a task or a
+    process. ``command``: what is run, where it is no function of the program; null: it is one.
+    """
 
     pid: int
     tid: int | None
+    command: NotRequired[str | None]
 
 
 class LinkFields(TypedDict):
@@ -191,11 +194,13 @@ class RootFields(TypedDict):
 
 class OpenCallFields(SpotFields):
     """An open call, or a function that was inlined into it. ``own``: it is the author's. Where it
-    is not ``sure`` it may be an old one.
+    is not ``sure`` it may be an old one. ``locals``: with ``--locals``, of a Python function, each
+    variable's value as text.
     """
 
     own: bool
     sure: bool
+    locals: NotRequired[dict[str, str]]
 
 
 class ThreadStackFields(TypedDict):

@@ -45,6 +45,7 @@ def why(
     budget: float = DEFAULT_BUDGET,
     timeout: float = DEFAULT_TIMEOUT,
     stacks: bool = False,
+    variables: bool = False,
     told: Callable[[int, list[int]], object] | None = None,
     so_far: Callable[[str], object] | None = None,
 ) -> WhyReport:
@@ -53,12 +54,19 @@ def why(
 
     ``budget`` is the longest pause of each thread that is stepped, in seconds. After ``timeout``
     seconds nothing new is begun, and the report says what was left out. With ``stacks`` it has the
-    open calls of all threads. ``told`` hears the number
-    of threads and which are about to be stepped, ``so_far`` JSON of the report as far as it is
-    known. Raises what ``spin`` raises.
+    open calls of all threads, with ``variables`` also those of Python's functions. ``told`` hears
+    the number of threads and which are about to be stepped, ``so_far`` JSON of the report as far as
+    it is known. Raises what ``spin`` raises.
     """
     raw = why_fields(
-        pid, thread, budget=budget, timeout=timeout, stacks=stacks, told=told, so_far=so_far
+        pid,
+        thread,
+        budget=budget,
+        timeout=timeout,
+        stacks=stacks,
+        variables=variables,
+        told=told,
+        so_far=so_far,
     )
     return WhyReport.from_raw(raw)
 
@@ -70,6 +78,7 @@ def why_fields(
     budget: float,
     timeout: float,
     stacks: bool,
+    variables: bool,
     told: Callable[[int, list[int]], object] | None,
     so_far: Callable[[str], object] | None,
 ) -> WhyFields:
@@ -109,7 +118,19 @@ def why_fields(
                 )
                 notes += unread
     raw["notes"] += notes
+    if variables:
+        _add_variables(raw, in_source)
     return raw
+
+
+def _add_variables(raw: WhyFields, in_source: InSourceFields) -> None:
+    """To the open calls that are Python's: a thread's stand in the same order in both."""
+    for stack in raw.get("stacks", ()):
+        seen = iter(in_source["stacks"].get(stack["tid"], ()))
+        of_python = (frame for frame in stack["frames"] if frame["module"] is None)
+        for frame, source in zip(of_python, seen, strict=False):
+            if (frame["function"], frame["line"]) == (source["function"], source["line"]):
+                frame["locals"] = source.get("locals", {})
 
 
 def why_recorded(normal: Trace, spin: Trace, thread: int | None = None) -> WhyReport:

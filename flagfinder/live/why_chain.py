@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder.live.why_links import WhyLink, WhyRoot, link_from_raw, root_from_raw
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenCall:
-    """An open call. ``own``: its code is the program's author's; ``sure``: it is no old one."""
+    """An open call. ``own``: its code is the program's author's; ``sure``: it is no old one.
+    ``locals``: of a Python function, each variable's value as text, if they were asked for.
+    """
 
     spot: Spot
     own: bool
     sure: bool
+    locals: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class ThreadStack:
 @dataclass(frozen=True)
 class WhyReport:
     """What ``flagfinder why`` found. ``tests``: what processes of the chain are in, of a test
-    runner. ``not_asked`` lists what the time limit left no time for. ``raw`` is the JSON object it
-    was made from.
+    runner; a text is the command that it runs. ``not_asked`` lists what the time limit left no time
+    for. ``raw`` is the JSON object it was made from.
     """
 
     pid: int
@@ -59,7 +62,7 @@ class WhyReport:
     notes: tuple[str, ...]
     not_asked: tuple[str, ...]
     stacks: tuple[ThreadStack, ...]
-    tests: tuple[Spot, ...]
+    tests: tuple[Spot | str, ...]
     raw: WhyFields = field(repr=False, compare=False)
 
     @classmethod
@@ -81,7 +84,9 @@ class WhyReport:
             root=root_from_raw(raw["root"]),
             story=(),
             not_asked=tuple(raw.get("not_asked", ())),
-            tests=tuple(Spot.from_raw(item) for item in raw.get("tests", ())),
+            tests=tuple(
+                item.get("command") or Spot.from_raw(item) for item in raw.get("tests", ())
+            ),
             stacks=tuple(_stack(item) for item in raw.get("stacks", ())),
             raw=raw,
         )
@@ -125,5 +130,8 @@ def why_text(report: WhyReport) -> str:
 
 
 def _stack(raw: ThreadStackFields) -> ThreadStack:
-    calls = (OpenCall(Spot.from_raw(one), one["own"], one["sure"]) for one in raw["frames"])
+    calls = (
+        OpenCall(Spot.from_raw(one), one["own"], one["sure"], one.get("locals", {}))
+        for one in raw["frames"]
+    )
     return build(ThreadStack, raw, frames=tuple(calls))

@@ -12,6 +12,7 @@ from flagfinder.live.why_story import Line, Role, legend
 from flagfinder.report.names import Piece
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
+from flagfinder.shared.visible import visible
 
 _STYLES: dict[Role, str] = {
     "": "",
@@ -70,13 +71,16 @@ def show_stacks(terminal: Terminal, report: WhyReport) -> None:
         idle = []
     for stack in report.stacks:
         if stack not in idle:
-            what = (stack.call, tuple(str(frame.spot) for frame in stack.frames))
+            open_calls = (f"{frame.spot} {sorted(frame.locals.items())}" for frame in stack.frames)
+            what = (stack.call, tuple(open_calls))
             alike.setdefault(what, []).append(stack)
     for group in alike.values():
         terminal.result("")
         terminal.paragraph([(_title(group), "bold")], 2)
         for frame in group[0].frames:
             terminal.paragraph(_frame(frame), 6)
+            for name, value in frame.locals.items():
+                terminal.paragraph(Text(f"      {visible(name)} = {visible(value)}"), 10)
     if idle:
         terminal.result("")
         terminal.paragraph([(f"{_title(idle)}, without code of the program", "")], 2)

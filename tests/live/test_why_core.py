@@ -16,6 +16,7 @@ from planted import Truth, assert_true, built, planted
 from sizes import in_turn
 
 from flagfinder import _core
+from flagfinder.cli import main
 
 # The root that is known from a core alone, and how many links lead there.
 SCENARIOS = {
@@ -94,6 +95,44 @@ def test_the_thread_that_owes_a_polled_word_is_proved(program: Path, tmp_path: P
     assert owed[0]["owed_by"]["code"]["symbol"].startswith("read_fifo")
     begun = why_core(path, "--thread", str(truth.tid))
     assert [link["waiter"]["tid"] for link in begun["links"]] == [truth.tid]
+
+
+COREDUMPCTL = """\
+#!/bin/sh
+# As systemd's: `dump` writes the newest core, or that of a process.
+for word; do case $word in --output=*) out=${word#*=};; 2147483647) echo "No coredumps found." >&2
+    exit 1;; esac; done
+cp '%s' "$out"
+"""
+
+
+@pytest.mark.live
+def test_cores_that_systemd_keeps_are_fetched(
+    program: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path, truth = core_of(program, "ab_ba", tmp_path)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "coredumpctl").write_text(COREDUMPCTL % path)
+    (kept / "coredumpctl").chmod(0o755)
+    folders = (str(kept), "/usr/bin", "/bin")
+    monkeypatch.setattr("flagfinder.live.coredump._FOLDERS", folders)
+    monkeypatch.setenv("PATH", ":".join(folders))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert main(["why", "--coredump", "latest", "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    schemas.validate(report)
+    assert_true(report, truth)
+    assert report["next"] == ["flagfinder why --coredump latest --stacks"]
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith("flagfinder-core-")]
+    assert main(["why", "--coredump", "2147483647"]) == 69
+    assert_four_parts(capfd.readouterr().err, "No coredumps found.")
+    (kept / "coredumpctl").unlink()
+    assert main(["why", "--coredump", "4711"]) == 69
+    assert_four_parts(capfd.readouterr().err, "coredumpctl is not installed")
 
 
 @pytest.mark.live

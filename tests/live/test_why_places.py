@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import compiled, flagfinder, started, wait_until
+from harness import FLAGFINDER, ROOT, compiled, flagfinder, run, started, wait_until
 from planted import why
 
 LOCKS = """\
@@ -45,6 +47,7 @@ PYTHON = """\
 import threading, time
 ONE, OTHER = threading.Lock(), threading.Lock()
 def forth():
+    turn = [7]
     with ONE:
         time.sleep(0.2)
         with OTHER: pass
@@ -68,6 +71,14 @@ def build(folder: Path, *options: str) -> Path:
 def told(report: dict[str, Any]) -> list[tuple[str | None, str | None, int | None]]:
     at = [link["at"] for link in report["links"]]
     return [(one["function"], one["file"] and Path(one["file"]).name, one["line"]) for one in at]
+
+
+def locals_of(report: dict[str, Any], function: str) -> dict[str, str] | None:
+    calls = [call for stack in report["stacks"] for call in stack["frames"]]
+    found: dict[str, str] | None = next(
+        call.get("locals") for call in calls if call["function"] == function
+    )
+    return found
 
 
 @pytest.mark.parametrize("optimised", ["-O0", "-O2"])
@@ -109,12 +120,13 @@ def test_python_s_own_lines_are_named_and_its_library_s_are_not(tmp_path: Path) 
         wait_until(process, lambda: out.read_text() == "ready\n")
         time.sleep(0.5)
         report = why(process.pid, "--stacks")
+        with_locals = why(process.pid, "--stacks", "--locals")
     assert told(report) == [
-        ("<module>", "work.py", 14),
-        ("forth", "work.py", 6),
-        ("back", "work.py", 10),
+        ("<module>", "work.py", 15),
+        ("forth", "work.py", 7),
+        ("back", "work.py", 11),
     ]
-    assert "at forth() work.py:6 waits for `with OTHER`, owed" in report["story"][1]
+    assert "at forth() work.py:7 waits for `with OTHER`, owed" in report["story"][1]
     names = [[call["function"] for call in stack["frames"]] for stack in report["stacks"]]
     waits = next(calls for calls in names if "forth" in calls)
     place = waits.index("forth")
@@ -125,6 +137,7 @@ def test_python_s_own_lines_are_named_and_its_library_s_are_not(tmp_path: Path) 
         call["function"] for stack in report["stacks"] for call in stack["frames"] if call["own"]
     ]
     assert set(own) == {"forth", "back", "<module>"}
+    assert [locals_of(one, "forth") for one in (report, with_locals)] == [None, {"turn": "[7]"}]
 
 
 def test_threads_that_wait_alike_are_shown_once(tmp_path: Path) -> None:
@@ -134,3 +147,20 @@ def test_threads_that_wait_alike_are_shown_once(tmp_path: Path) -> None:
     assert text.count("5 threads: ") == 1, text
     assert text.count("  idle() locks.c:16\n") == 1, text
     assert text.count("  take() locks.c:11\n") == 2, "their callers differ"
+
+
+def test_gdb_has_the_command_and_keeps_the_process(tmp_path: Path) -> None:
+    program = build(tmp_path, "-g", "-O1")
+    script = ROOT / "flagfinder" / "report" / "debuggers" / "in_gdb_session.py"
+    says = [f"source {script}", "thread 2", "flagfinder why", "thread", "flagfinder diff"]
+    commands = [word for one in says for word in ("-ex", one)]
+    path = f"{Path(FLAGFINDER[0]).parent}:{os.environ['PATH']}"
+    with started([program]) as process:
+        time.sleep(0.5)
+        asked = ["gdb", "-nx", "-batch", "-p", process.pid, *commands]
+        ran = run(asked, timeout=60, env={"PATH": path})
+        assert process.poll() is None
+    told = " ".join(ran.stdout.split())
+    assert re.search(r"deadlock: .* at take\(\) locks.c:11 wait for each other", told), ran
+    assert "Current thread is 2" in told.partition("next:")[2], "it is held again, as it was"
+    assert "flagfinder diff: here are why and spin" in ran.stderr
