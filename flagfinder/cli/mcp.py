@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from flagfinder import _core
@@ -61,9 +62,11 @@ def server(allow_poke: bool) -> Any:
     package = need("mcp.server.mcpserver", "mcp", what, "All other verbs work.")
     types = need("mcp.types", "mcp", what, "All other verbs work.")
     made = package.MCPServer("flagfinder", instructions=_INSTRUCTIONS, version=_core.VERSION)
-    for tool in (why, spin, core, stacks):
+    looks: tuple[Callable[..., object], ...] = (why, spin, core, stacks)
+    acts: tuple[Callable[..., object], ...] = (guard, poke) if allow_poke else ()
+    for tool in looks:
         made.tool(annotations=types.ToolAnnotations(readOnlyHint=True))(tool)
-    for tool in (guard, poke) if allow_poke else ():
+    for tool in acts:
         made.tool(annotations=types.ToolAnnotations(readOnlyHint=False, destructiveHint=True))(tool)
     return made
 

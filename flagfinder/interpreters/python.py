@@ -20,7 +20,7 @@ from flagfinder.interpreters.python_loop import Exit, Loop, Way
 from flagfinder.interpreters.python_sources import Sources
 from flagfinder.interpreters.which import UnreadableError
 from flagfinder.shared.build import build
-from flagfinder.shared.record import asdict, dataclass, replace
+from flagfinder.shared.record import asdict, dataclass, field, replace
 from flagfinder.shared.typed import Self
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ class PythonFrame:
     function: str
     file: str
     line: int
-    variables: Mapping[str, str] = dataclasses.field(
-        default_factory=dict, repr=False, compare=False
-    )
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

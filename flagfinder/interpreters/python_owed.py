@@ -97,11 +97,15 @@ def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
         if (between := asks_between(tid, code.loop)) is not None
     ]
     notes = [note for wait in loops.values() for note in wait.notes]
-    stacks = {
-        tid: [{**spot(frame), "locals": {**frame.variables}} for frame in code.frames]
-        for tid, code in codes.items()
-    }
+    stacks = {tid: [_with_variables(frame) for frame in code.frames] for tid, code in codes.items()}
     return {"asked": asked, "stacks": stacks}, notes + replaced_workers(pid, codes)
+
+
+def _with_variables(frame: PythonFrame) -> SourceSpotFields:
+    """As the engine takes it, with what it leaves."""
+    place = spot(frame)
+    place["locals"] = {**frame.variables}
+    return place
 
 
 def spot(place: PythonFrame | PythonLoop) -> SourceSpotFields:

@@ -80,7 +80,7 @@ def show_stacks(terminal: Terminal, report: WhyReport) -> None:
         for frame in group[0].frames:
             terminal.paragraph(_frame(frame), 6)
             for name, value in frame.locals.items():
-                terminal.paragraph(Text(f"      {visible(name)} = {visible(value)}"), 10)
+                terminal.paragraph([(f"      {visible(name)} = {visible(value)}", "")], 10)
     if idle:
         terminal.result("")
         terminal.paragraph([(f"{_title(idle)}, without code of the program", "")], 2)

@@ -20,10 +20,12 @@ def asked(*calls: tuple[str, dict[str, Any]], options: tuple[str, ...] = ()) -> 
     """The names of all tools, with whether they only read, and the answers."""
 
     async def ask() -> Any:
-        program, *words = (*FLAGFINDER, "mcp", *options)
-        async with Client(StdioServerParameters(command=program, args=list(words))) as client:
+        words = [*map(str, FLAGFINDER), "mcp", *options]
+        server = StdioServerParameters(command=words[0], args=words[1:])
+        async with Client(server) as client:
             tools = (await client.list_tools()).tools
-            found = {tool.name: tool.annotations.read_only_hint for tool in tools}
+            notes = {tool.name: tool.annotations for tool in tools}
+            found = {name: note is not None and note.read_only_hint for name, note in notes.items()}
             answers = [await client.call_tool(name, given) for name, given in calls]
             return found, answers
 

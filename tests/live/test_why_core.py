@@ -16,7 +16,7 @@ from planted import Truth, assert_true, built, planted
 from sizes import in_turn
 
 from flagfinder import _core
-from flagfinder.cli import main
+from flagfinder.cli.command import main
 
 # The root that is known from a core alone, and how many links lead there.
 SCENARIOS = {

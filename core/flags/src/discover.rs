@@ -130,7 +130,7 @@ fn of_process(process: &Process, progress: Callback, found: &mut Discovery) -> R
     found.ways_out += ways.len() as u64;
     if ways.len() > ASKED {
         found.notes.push(format!(
-            "process {}: of {} ways out of loops those with the {ASKED} longest stays were looked at",
+            "process {}: of {} ways out of loops the {ASKED} with the longest stays were looked at",
             process.pid,
             ways.len()
         ));

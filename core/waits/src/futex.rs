@@ -101,8 +101,8 @@ pub fn word(call: &Call, memory: &dyn AddressSpace, threads: &BTreeMap<u32, u32>
     })
 }
 
-/// Is it the word of a thread of glibc's that has its id? In front of it stand two pointers to where
-/// it begins.
+/// Is it the word of a thread of glibc's that has its id? In front of it stand two pointers to
+/// where it begins.
 fn is_id_of_thread(address: u64, memory: &dyn AddressSpace) -> bool {
     let thread = address.wrapping_sub(GLIBC_ID as u64);
     [0, 0x10]

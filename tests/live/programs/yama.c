@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a command as under Yama, which few test machines have: yama SCOPE COMMAND.. A seccomp filter
- * asks this process about each ptrace and each file of /proc for which the kernel would ask Yama. */
+/* Runs a command as under Yama, which few test machines have: yama SCOPE COMMAND.. A seccomp
+ * filter asks this process about each ptrace and each file of /proc for which the kernel would ask
+ * Yama. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

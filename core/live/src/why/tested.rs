@@ -2,9 +2,9 @@
 //! Which test of a test runner a process is in.
 //!
 //! In: the open calls of its threads. Out: of each, the call of the program's author that the
-//! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG. Of ctest,
-//! and of a make that tests, the command is told that it runs. Blind spots: tests that an event loop
-//! runs, JavaScript, and threads that run.
+//! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG. Of
+//! ctest, and of a make that tests, the command is told that it runs. Blind spots: tests that an
+//! event loop runs, JavaScript, and threads that run.
 
 use std::time::{Duration, Instant};
 
