@@ -82,6 +82,7 @@ def command_line(verb: str, files: Files) -> list[str]:
         "trace export": [files.spin, "-o", files.new("x.drcov")],
         "trace import": [files.tenet, "--image", program, "-o", files.new("x.trace")],
         "diff": [files.normal, files.spin],
+        "discover": [files.normal],
         "registers": [files.spin, "--before-divergence", files.normal],
         "find": ["-d", files.new(""), "--normal", f"{program} normal", "--spin", f"{program} spin"],
         "spin": [pid, "--budget", "0.1"],

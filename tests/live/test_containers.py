@@ -75,9 +75,8 @@ def bubble(shared: Path) -> Iterator[Container]:
         "/proc",
         "--tmpfs",
         "/tmp",
-        "--bind",
-        shared,
-        APP,
+        *["--bind", ROOT, ROOT],
+        *["--bind", shared, APP],
     ]
     words = ["bwrap", *spaces, *files, "--as-pid-1", *HOLDS]
     with started(words, stdout=subprocess.PIPE) as wrapper:
@@ -106,7 +105,7 @@ def oci(shared: Path) -> Iterator[Container]:
         elif folder.is_dir() and str(folder) not in own:
             spec["mounts"].append(_bound(folder, folder))
     spec["mounts"].append({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs"})
-    spec["mounts"].append(_bound(shared, APP))
+    spec["mounts"] += [_bound(ROOT, ROOT), _bound(shared, APP)]
     (bundle / "config.json").write_text(json.dumps(spec))
     with started(["runc", "run", "--bundle", bundle, name], stdout=subprocess.PIPE) as runner:
         assert runner.stdout is not None

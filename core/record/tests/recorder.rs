@@ -240,7 +240,7 @@ fn run_on_full_disk(options: &RecordOptions, bytes: u64, marked: Option<Duration
 #[test]
 fn a_full_disk_ends_the_recording_but_not_the_target() {
     let _alone = alone();
-    let options = options("full.trace", "flood", 1_000_000_000);
+    let options = options("full.trace", "flood", 8_000_000_000);
     let outcome = run_on_full_disk(&options, 512 << 10, None);
     // 9: the stand-in noticed that nobody takes its chunks any more.
     assert_eq!(outcome.target, TargetExit::Exited(9));
