@@ -53,7 +53,8 @@ def spin(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     """The threads. The exit code says whether one of them has an answer: a flag, or a loop with a
     confidence.
     """
-    ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
+    # Beside other tests the usual limit of time may come before the answer about Python.
+    ran = flagfinder("spin", "--json", str(process.pid), "--timeout", "80", timeout=90)
     threads: list[dict[str, Any]] = json.loads(ran.stdout)["threads"]
     loops = [
         thread["python"]["loop"]
