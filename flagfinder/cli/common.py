@@ -361,6 +361,13 @@ def add_hang(parser: Parser) -> None:
     )
 
 
+def add_host(parser: Parser) -> None:
+    """``--host``: in a graph of several hosts, whose thread is meant."""
+    parser.add_argument(
+        "--host", metavar="NAME", help="the host of the thread, in a graph of several"
+    )
+
+
 def add_export(parser: Parser, formats: Sequence[str]) -> None:
     """Where another tool's file goes, and which it is."""
     parser.add_argument(
