@@ -47,6 +47,7 @@ VERBS = {
     "report": "The story of a hang as one HTML page, with a timeline.",
     "critical-path": "Which threads and waits made up the time of a thread.",
     "compare": "System calls by user code, a good run against a bad one.",
+    "hosts": "Recordings of many hosts together: who waits for whom.",
     "overhead": "What `events record` costs a program.",
     "doctor": "Say what works for this user on this machine.",
 }

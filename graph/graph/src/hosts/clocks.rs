@@ -105,7 +105,7 @@ impl Clock {
         time.saturating_add_signed(here + more as i64)
     }
 
-    /// Two messages apart, what is between the times at which it was worked out may be so wrong.
+    /// Between two knots a time may be so wrong beyond that; ns.
     pub fn rough(&self) -> u64 {
         self.step / DRIFT
     }
@@ -137,12 +137,14 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const BEGIN: u64 = 20_000_000 * MS;
+    const SPAN: (u64, u64) = (BEGIN, BEGIN + 6000 * MS);
 
     /// Of a clock to which `offset` and one part in `drift` is to be added: messages every 10 ms in
     /// both directions, each between `quick` and `quick` + 200 us under way.
     fn bounds(offset: i64, drift: i64, quick: i64) -> [Vec<Bound>; 2] {
-        let times = (0..500u64).map(|turn| MS + turn * 10 * MS);
-        let truth = |time: u64| offset + time as i64 / drift;
+        let times = (0..500u64).map(|turn| BEGIN + turn * 10 * MS);
+        let truth = |time: u64| offset + (time - BEGIN) as i64 / drift;
         let late = |turn: u64| quick + (turn as i64 * 7919) % 200_000;
         let times: Vec<(u64, u64)> = times.zip(0..).collect();
         let one = times.iter().map(|&(t, n)| (t, truth(t) - late(n)));
@@ -158,11 +160,11 @@ mod tests {
             (0, 1 << 40),
         ] {
             let [least, most] = bounds(offset, drift, 20_000);
-            let clock = Clock::between((0, 6000 * MS), &least, &most).unwrap();
+            let clock = Clock::between(SPAN, &least, &most).unwrap();
             let (best, worst) = clock.widths;
             assert!(best >= 40_000 && worst < 500_000, "{:?}", clock.widths);
-            for time in (MS..5000 * MS).step_by(3_333_333) {
-                let truth = time as i64 + offset + time as i64 / drift;
+            for time in (BEGIN..BEGIN + 4990 * MS).step_by(3_333_333) {
+                let truth = time as i64 + offset + (time - BEGIN) as i64 / drift;
                 let error = truth.abs_diff(clock.of(time) as i64);
                 assert!(error <= worst / 2 + clock.rough(), "{error}");
             }
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn no_message_is_received_before_it_is_sent() {
         let [least, most] = bounds(5_000_000_000, 20_000, 1_000);
-        let clock = Clock::between((0, 6000 * MS), &least, &most).unwrap();
+        let clock = Clock::between(SPAN, &least, &most).unwrap();
         for (bounds, sign) in [(least, 1), (most, -1)] {
             for (time, bound) in bounds {
                 let added = clock.of(time) as i64 - time as i64;
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn what_can_t_be_is_said() {
         let [least, most] = bounds(0, 1 << 40, 20_000);
-        let of = |least: &[Bound], most: &[Bound]| Clock::between((0, 6000 * MS), least, most);
+        let of = |least: &[Bound], most: &[Bound]| Clock::between(SPAN, least, most);
         assert_eq!(of(&[], &[]), Err(Unknown::NoExchange));
         assert_eq!(of(&least, &[]), Err(Unknown::OneWay));
         assert_eq!(of(&[], &most), Err(Unknown::OneWay));
