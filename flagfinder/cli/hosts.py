@@ -54,9 +54,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="EVENTS",
         help="what `flagfinder events record --network` wrote",
     )
-    ingest.add_argument(
-        "--host", metavar="NAME", help="the host of files that do not know theirs"
-    )
+    ingest.add_argument("--host", metavar="NAME", help="the host of files that do not know theirs")
     ingest.add_argument("-o", "--output", type=Path, required=True, help="the folder")
     top = add_verb(
         actions,

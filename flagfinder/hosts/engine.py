@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ def connect(engine: str = DUCKDB) -> Any:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return ibis.pyspark.connect(session)
+
+
+def kept(backend: Any, rows: Any) -> Any:
+    """The rows, worked out once, until the backend is gone."""
+    if backend.name == DUCKDB:
+        return backend.create_table(f"kept_{uuid.uuid4().hex}", rows, temp=True)
+    return rows.cache()
 
 
 def table(backend: Any, folder: Path, name: str) -> Any:

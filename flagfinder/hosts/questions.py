@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import ibis
 from ibis import _
 
-from flagfinder.hosts.engine import DUCKDB, connect, table
+from flagfinder.hosts.engine import DUCKDB, connect, kept, table
 
 if TYPE_CHECKING:
     from flagfinder.hosts.fields import (
@@ -122,8 +122,8 @@ class Hosts:
         )
 
     def _explained(self, windows: Any, limit: int) -> HostsShareFields:
-        linked = _cut(self._linked()).cache()
-        windows = windows.mutate(above=ibis.literal("|")).cache()
+        linked = kept(self._backend, _cut(self._linked()))
+        windows = kept(self._backend, windows.mutate(above=ibis.literal("|")))
         whole, shares = 0, {}
         for depth in range(DEEPEST):
             given = _total(windows, ["host", "thread"], _.end - _.start)
@@ -131,7 +131,7 @@ class Hosts:
                 break
             if depth == 0:
                 whole = sum(given.values())
-            parts = self._parts(windows, linked, depth + 1 < DEEPEST).cache()
+            parts = kept(self._backend, self._parts(windows, linked, depth + 1 < DEEPEST))
             taken = _total(parts, ["host", "thread"], _.b - _.a)
             for key, total in given.items():
                 _add(shares, (*key, "runs"), total - taken.get(key, 0))
@@ -139,14 +139,15 @@ class Hosts:
             for key, total in _total(ends, ["host", "thread", "what"], _.b - _.a).items():
                 _add(shares, key, total)
             on = parts.filter(_.goes_on)
-            windows = on.select(
+            further = on.select(
                 host=on.by_host,
                 tid=on.by_of,
                 thread=on.by_thread,
                 start=on.until - (on.wait_end - on.a),
                 end=on.until - (on.wait_end - on.b),
                 above=on.above + on.own,
-            ).cache()
+            )
+            windows = kept(self._backend, further)
         rows = sorted(shares.items(), key=lambda share: (-share[1], share[0]))
         told: list[HostsShareRow] = [
             {"host": host, "thread": thread, "what": what, "total": total}

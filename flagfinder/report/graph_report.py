@@ -16,7 +16,13 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, relative, short_time
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, HostFields, RanFields, StarvedFields, VertexFields
+    from flagfinder.graph.fields import (
+        GraphInfoFields,
+        HostFields,
+        RanFields,
+        StarvedFields,
+        VertexFields,
+    )
 
 _RAN = 4  # functions and calls shown of what a thread ran
 

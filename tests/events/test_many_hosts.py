@@ -79,7 +79,16 @@ def folder(tmp_path: Path) -> Path:
     # A sequence number that came twice.
     again = [{**sends, "position": 9, "ts": late + n} for n in range(2)]
     shop.append(
-        wait(1, "client", "recvfrom", 200 * MS, 230 * MS, ended_by="interrupt", flow="a>b", position=9)
+        wait(
+            1,
+            "client",
+            "recvfrom",
+            200 * MS,
+            230 * MS,
+            ended_by="interrupt",
+            flow="a>b",
+            position=9,
+        )
     )
     for name, host, rows in (
         ("waits", "shop", shop),
@@ -95,7 +104,9 @@ def test_a_path_goes_over_to_the_sender_and_on_to_whom_it_waits_for(
     folder: Path, engine: str
 ) -> None:
     found = Hosts(folder, engine).path("shop", 1, 0, 150 * MS)
-    shares = [(row["host"], row["thread"], row["what"], row["total"] // MS) for row in found["rows"]]
+    shares = [
+        (row["host"], row["thread"], row["what"], row["total"] // MS) for row in found["rows"]
+    ]
     assert shares == [
         ("bank", "server", "runs", 40),
         ("bank", "worker", "read, interrupt", 40),

@@ -25,7 +25,9 @@ fn sender(part: &Part, message: &Message) -> Option<u32> {
 pub(super) fn receiver(graph: &Graph, one: &Exchange) -> Option<u32> {
     let now = graph.at(one.tid, one.ts)?;
     let list = graph.of(one.tid);
-    let next = list.get(list.partition_point(|&other| other <= now)).copied();
+    let next = list
+        .get(list.partition_point(|&other| other <= now))
+        .copied();
     let is_split = next.filter(|&next| {
         graph.vertex(now).blocks == 0 && graph.vertex(next).start < one.ts + SPLITS
     });
