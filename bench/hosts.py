@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import pyarrow as arrow
-import pyarrow.compute as compute
+from pyarrow import compute
 from pyarrow import dataset
 
 QUESTIONS = (("top",), ("waits",), ("bottleneck", "--least", "100ms"))
