@@ -8,6 +8,7 @@
  * nobody: the reader looks by the clock. Which context a wake comes from is in no tracepoint: it is
  * the CPU's __preempt_count, which is found from a run queue's address, as both are per-CPU
  * variables of known offset. */
+#include "ff_exchange.h"
 #include "ff_python.h"
 #include "ff_stack.h"
 

@@ -37,6 +37,7 @@ from flagfinder.graph import fields as graph
 from flagfinder.graph.call_fields import CompareFields
 from flagfinder.graph.path_fields import CriticalPathFields, NoCriticalPathFields
 from flagfinder.graph.top_fields import EventsTopFields
+from flagfinder.hosts import fields as hosts
 from flagfinder.live import fields as live
 from flagfinder.record import fields as record
 from flagfinder.trace import fields as trace
@@ -72,6 +73,11 @@ REPORTS: dict[str, Any] = {
     "graph-info": graph.GraphInfoFields,
     "graph-query": graph.GraphQueryFields,
     "graph-export": graph.GraphExportFields,
+    "hosts-ingest": hosts.HostsIngestFields,
+    "hosts-top": hosts.HostsTopFields,
+    "hosts-waits": hosts.HostsWaitsFields,
+    "hosts-path": hosts.HostsShareFields,
+    "hosts-bottleneck": hosts.HostsShareFields,
     "diagnose": diagnosis.DiagnosisFields | diagnosis.NoDiagnosisFields,
     "report": diagnosis.ReportFields,
     "critical-path": CriticalPathFields | NoCriticalPathFields,

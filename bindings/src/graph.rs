@@ -23,14 +23,44 @@ pub struct EventGraph {
 
 #[pymethods]
 impl EventGraph {
-    /// `watched`: what `flagfinder watch` wrote, one text for each watch.
+    /// Of the recordings of several hosts, or of one. `watched`: what `flagfinder watch` wrote on
+    /// the first, one text for each watch.
     #[staticmethod]
-    fn build(py: Python<'_>, file: &EventFile, watched: Vec<String>) -> PyResult<Self> {
-        let file = Arc::clone(&file.inner);
-        let graph = wait(py, move || engine::build(&file, &watched))?;
+    #[allow(clippy::needless_pass_by_value)] // pyo3 makes the list
+    fn build(
+        py: Python<'_>,
+        files: Vec<PyRef<'_, EventFile>>,
+        watched: Vec<String>,
+    ) -> PyResult<Self> {
+        let files: Vec<_> = files.iter().map(|file| Arc::clone(&file.inner)).collect();
+        let built = wait(py, move || match &files[..] {
+            [file] => Ok(engine::build(file, &watched)),
+            files => {
+                let files: Vec<&_> = files.iter().map(AsRef::as_ref).collect();
+                engine::build_hosts(&files, &watched)
+            }
+        })?;
+        let graph = built.map_err(raise)?;
         Ok(EventGraph {
             inner: Arc::new(graph),
         })
+    }
+
+    /// Of one host: the graph, what was sent and received, as it lies in memory (little-endian,
+    /// without padding), and its flows as a JSON list.
+    #[staticmethod]
+    fn build_with_table<'py>(
+        py: Python<'py>,
+        file: &EventFile,
+    ) -> PyResult<(Self, Bound<'py, PyBytes>, String)> {
+        let file = Arc::clone(&file.inner);
+        let flows = to_json(&file.flows);
+        let (graph, rows) = wait(py, move || engine::build_with_table(&file))?;
+        let graph = EventGraph {
+            inner: Arc::new(graph),
+        };
+        let rows = PyBytes::new(py, engine::exchange_records(&rows));
+        Ok((graph, rows, flows))
     }
 
     #[staticmethod]

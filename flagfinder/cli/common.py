@@ -46,6 +46,7 @@ VERBS = {
     "report": "The story of a hang as one HTML page, with a timeline.",
     "critical-path": "Which threads and waits made up the time of a thread.",
     "compare": "System calls by user code, a good run against a bad one.",
+    "hosts": "Recordings of many hosts together: who waits for whom.",
     "overhead": "What `events record` costs a program.",
     "doctor": "Say what works for this user on this machine.",
 }
@@ -367,6 +368,13 @@ def add_hang(parser: Parser) -> None:
     )
     parser.add_argument(
         "--at", type=NS, help="when (default: the last mark, or what was most unusual)"
+    )
+
+
+def add_host(parser: Parser) -> None:
+    """``--host``: in a graph of several hosts, whose thread is meant."""
+    parser.add_argument(
+        "--host", metavar="NAME", help="the host of the thread, in a graph of several"
     )
 
 

@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     Number,
     Subparsers,
     add_hang,
+    add_host,
     add_verb,
     print_json,
 )
@@ -55,6 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="answers to the questions: a number on each line",
     )
     add_hang(parser)
+    add_host(parser)
     parser.add_argument(
         "--emit",
         choices=DEBUGGERS,
@@ -98,7 +100,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if answers is None and not options.auto and sys.stdin.isatty():
         ask = on_terminal(terminal)
     graph = open_graph(options.file)
-    found = diagnose(graph, options.thread, options.at, options.preceding, ask, options.beam)
+    found = diagnose(
+        graph, options.thread, options.at, options.preceding, ask, options.beam, options.host
+    )
     if answers and answers.left:
         terminal.warning(
             f"{options.answers}: {count(answers.left, 'answer')} to questions that were not asked"

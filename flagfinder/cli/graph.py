@@ -44,13 +44,18 @@ def add_parser(subparsers: Subparsers) -> None:
     build = add_verb(
         actions,
         "build",
-        "Build the graph of a recording.",
+        "Build the graph of a recording, or of those of several hosts.",
         "  flagfinder graph build run.events -o run.graph\n"
+        "  flagfinder graph build client.events server.events -o both.graph\n"
         "  flagfinder graph build run.events --flags watch.jsonl -o run.graph",
         _build,
     )
     build.add_argument(
-        "file", type=Path, metavar="EVENTS", help="what `flagfinder events record` wrote"
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="EVENTS",
+        help="what `flagfinder events record` wrote; of several hosts, with --network",
     )
     build.add_argument("-o", "--output", type=Path, help="the graph to write")
     build.add_argument(
@@ -96,7 +101,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def _build(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.output is None:
         raise UsageError("There is no file to write the graph to", "-o is missing", "Add -o FILE.")
-    graph = build_graph(options.file, options.flags)
+    graph = build_graph(options.files, options.flags)
     graph.save(options.output)
     summary = graph.summary()
     if options.json:

@@ -82,7 +82,7 @@ class Culprit:
     that computed, where it did in the end); empty without ``--stacks``. ``places``: where these
     are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
     ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
-    ``hot``: the call of HotCalls.
+    ``hot``: the call of HotCalls. ``host``: where it ran, in a graph of several hosts.
     ``ran``: the functions and calls that it spent its time on, if it ran. ``starved``: for how long
     it could run and had no CPU, and who had it, if that was most of the time. ``inversion``: it had
     the lock that a more urgent thread waited for.
@@ -103,6 +103,7 @@ class Culprit:
     call: str | None
     set_off: str | None
     hot: HotCall | None
+    host: str | None = None
     ran: RanFields | None = None
     starved: StarvedFields | None = None
     inversion: Inversion | None = None
@@ -173,6 +174,7 @@ def diagnose(
     preceding: int = 0,
     ask: Callable[[Question], int] | None = None,
     beam: int | None = None,
+    host: str | None = None,
 ) -> Diagnosis | None:
     """Explains the hang of ``thread`` at the time ``at`` (ns, CLOCK_MONOTONIC).
 
@@ -180,12 +182,14 @@ def diagnose(
     the most unusual stretch. ``preceding``: how many stretches before a wait are compared, too, in
     the search for one that went well. ``ask`` answers questions by the number of a choice, from 1;
     without it all is decided by rule, and ``beam`` paths are followed at once (1: the best edge at
-    each step; None: the engine's own number). None when no thread did anything for a millisecond,
+    each step; None: the engine's own number). ``host``: in a graph of several hosts, the one that
+    is meant (None: the first). None when no thread did anything for a millisecond,
     or there is no such thread.
     """
     answers: list[int] = []
     while True:
-        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers, beam)
+        given = None if ask is None else answers
+        outcome = graph.diagnose_json(thread, at, preceding, given, beam, host)
         if outcome is None:
             return None
         if ask is None or "diagnosis" in outcome:

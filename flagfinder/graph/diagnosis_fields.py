@@ -53,6 +53,7 @@ class CulpritFields(_Class):
     tid: int
     pid: int
     thread: str
+    host: str | None
     start: int
     dur: int
     doing: str

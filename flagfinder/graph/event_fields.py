@@ -107,6 +107,9 @@ class EventsInfoFields(TypedDict):
     stack_copy: int
     contexts: bool
     cpus: int
+    host: str
+    boot_id: str
+    network: bool
     kernel: str
     buffer_bytes: int
     size_bytes: int | None

@@ -79,12 +79,16 @@ class EventGraph:
         return fields
 
     def critical_path_json(
-        self, thread: int, start: int | None, end: int | None, most: int | None = None
+        self,
+        thread: int,
+        start: int | None,
+        end: int | None,
+        most: int | None = None,
+        host: str | None = None,
     ) -> CriticalPathFields | None:
         """The engine's critical path; use ``flagfinder.critical_path`` for the typed one."""
-        found = self._core.critical_path(
-            json.dumps({"thread": thread, "from": start, "to": end, "most": most})
-        )
+        request = {"thread": thread, "host": host, "from": start, "to": end, "most": most}
+        found = self._core.critical_path(json.dumps(request))
         fields: CriticalPathFields | None = json.loads(found) if found is not None else None
         return fields
 
@@ -95,6 +99,7 @@ class EventGraph:
         preceding: int,
         answers: Sequence[int] | None,
         beam: int | None,
+        host: str | None = None,
     ) -> OutcomeFields | None:
         """The engine's diagnosis, or its next question; use ``flagfinder.diagnose`` for the typed
         one.
@@ -105,20 +110,27 @@ class EventGraph:
             "preceding": preceding,
             "answers": answers,
             "beam": beam,
+            "host": host,
         }
         found = self._core.diagnose(json.dumps(request))
         fields: OutcomeFields | None = json.loads(found) if found is not None else None
         return fields
 
 
-def build_graph(events: Path | str, flags: Sequence[Path | str] = ()) -> EventGraph:
-    """Builds the graph of a recording. ``flags``: files of ``flagfinder watch -o``.
+def build_graph(
+    events: Path | str | Sequence[Path | str], flags: Sequence[Path | str] = ()
+) -> EventGraph:
+    """Builds the graph of a recording, or of those of several hosts (``--network``); its times are
+    those of the first. ``flags``: files of ``flagfinder watch -o``, of the first host.
 
     Time and memory are linear in the events. Raises BadTraceError for a file that is no recording,
-    and for one of ``flags`` that holds no records of flags.
+    for one of ``flags`` that holds no records of flags, and where the clocks of hosts can't be
+    compared; UsageError for hosts of one name.
     """
     watched = [_flag_records(Path(path)) for path in flags]
-    return EventGraph(_core.EventGraph.build(EventFile(events).core, watched))
+    paths = [events] if isinstance(events, (str, Path)) else events
+    files = [EventFile(path).core for path in paths]
+    return EventGraph(_core.EventGraph.build(files, watched))
 
 
 def _flag_records(path: Path) -> str:

@@ -16,7 +16,13 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, relative, short_time
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, RanFields, StarvedFields, VertexFields
+    from flagfinder.graph.fields import (
+        GraphInfoFields,
+        HostFields,
+        RanFields,
+        StarvedFields,
+        VertexFields,
+    )
 
 _RAN = 4  # functions and calls shown of what a thread ran
 
@@ -32,9 +38,19 @@ def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
         ("flag events", f"{summary['flag_events']:,}"),
     ):
         terminal.result(Text(f"{label:<13}", "bold").append(value, "default"))
+    for host in summary["hosts"]:
+        terminal.result(Text(f"{'host':<13}", "bold").append(host_text(host), "default"))
     if summary["lost"]:
         gaps = count(len(summary["gaps"]), "gap")
         terminal.warning(f"{summary['lost']:,} events were lost ({gaps}): edges there are missing")
+
+
+def host_text(host: HostFields) -> str:
+    """A host's name, what it received, and how well its clock is known."""
+    best, worst = map(short_time, host["widths"])
+    known = f"is known to {best}, at worst to {worst}"
+    clock = "is the first one's" if host["by"] is None or host["widths"] == [0, 0] else known
+    return f"{host['name']}: {count(host['received'], 'message')} from others; its clock {clock}"
 
 
 def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: int) -> None:

@@ -136,24 +136,29 @@ impl Object {
         }
     }
 
-    /// Loads a `tp_btf` program and runs it at the kernel's tracepoint of this name until the
-    /// object is dropped.
+    /// Loads a `tp_btf`, `fentry` or `fexit` program and runs it at the kernel's tracepoint or
+    /// function of this name until the object is dropped.
     ///
     /// # Errors
-    /// When there is no such program or tracepoint, or the kernel refuses it.
-    pub fn trace(&mut self, name: &str, tracepoint: &str) -> Result<()> {
+    /// When there is no such program or place, or the kernel refuses it.
+    pub fn trace(&mut self, name: &str, place: &str) -> Result<()> {
         let what = format!("The BPF program {name} can't be loaded");
         let program = self.ebpf.program_mut(name);
         let program = program.ok_or_else(|| refused(&what, "it is not in the object".into()))?;
-        let Program::BtfTracePoint(program) = program else {
-            return Err(refused(&what, "its section names another kind".into()));
-        };
         let btf = Btf::from_sys_fs().map_err(|error| refused(&what, chain(&error)))?;
-        let loaded = program.load(tracepoint, &btf);
-        loaded.map_err(|error| refused(&what, describe(&error)))?;
-        let attached = program.attach();
-        attached.map_err(|error| refused(&what, describe(&error)))?;
-        Ok(())
+        let attached = match program {
+            Program::BtfTracePoint(program) => program
+                .load(place, &btf)
+                .and_then(|()| program.attach().map(drop)),
+            Program::FEntry(program) => program
+                .load(place, &btf)
+                .and_then(|()| program.attach().map(drop)),
+            Program::FExit(program) => program
+                .load(place, &btf)
+                .and_then(|()| program.attach().map(drop)),
+            _ => return Err(refused(&what, "its section names another kind".into())),
+        };
+        attached.map_err(|error| refused(&what, describe(&error)))
     }
 
     fn map(&mut self, name: &str) -> Result<aya::maps::Map> {

@@ -25,6 +25,7 @@ pub fn ask(graph: &Graph) {
     for tid in tids().take(THREADS) {
         let path = PathRequest {
             thread: tid,
+            host: None,
             from: None,
             to: None,
             most: Some(100),

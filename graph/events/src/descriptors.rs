@@ -155,7 +155,7 @@ impl Descriptors {
         }
         self.looked_up += 1;
         // A file that comes in between is taken for a later one, and the number is looked up again.
-        let looked = clock::monotonic();
+        let looked = clock::kernel();
         let Some(target) = link(pid, fd) else {
             return;
         };
@@ -304,7 +304,7 @@ mod tests {
         fn sees(&mut self, number: libc::c_long, ts: u64) {
             let (number, first) = (number as u16, self.file.as_raw_fd() as u64);
             let call = Call { number, first };
-            let now = clock::monotonic();
+            let now = clock::kernel();
             let pid = Some(std::process::id());
             self.descriptors.see_call(pid, call, ts, now);
         }
@@ -328,7 +328,7 @@ mod tests {
     fn a_number_that_is_closed_before_it_was_written_is_looked_up_again() {
         let mut number = Number::new();
         number.sees(libc::SYS_read, 1);
-        let closed = clock::monotonic() + 1;
+        let closed = clock::kernel() + 1;
         number.becomes_a_socket();
         number.sees(libc::SYS_close, closed);
         number.sees(libc::SYS_read, closed + 1);

@@ -34,6 +34,16 @@ pub struct Info {
     pub contexts: bool,
     /// CPUs that the recorder may run on; 0 for imported files.
     pub cpus: u32,
+    /// Name of the host, as the user gave it or as the host calls itself.
+    #[serde(default)]
+    pub host: String,
+    /// The kernel's random name for the time since it booted: while it is the same, so is the
+    /// clock.
+    #[serde(default)]
+    pub boot_id: String,
+    /// What threads send and receive over TCP and UDP is recorded.
+    #[serde(default)]
+    pub network: bool,
     /// Its release, as `uname -r` has it.
     pub kernel: String,
     /// Size of the ring between kernel and recorder; 0 for imported files.

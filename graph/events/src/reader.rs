@@ -13,6 +13,7 @@ use crate::container::{
 use crate::error::{damaged, Result};
 use crate::event::Event;
 use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, PythonFact, ThreadFact};
+use crate::flows::FlowFact;
 use crate::merge::in_order;
 use crate::python::PYTHON;
 use crate::sites::WALKED;
@@ -35,6 +36,8 @@ pub struct EventFile {
     pub looked: Vec<Looked>,
     /// Python functions by their numbers in stacks.
     pub python: BTreeMap<u32, PythonFact>,
+    /// Connections, and addresses of datagrams.
+    pub flows: Vec<FlowFact>,
     pub(crate) notes: Vec<Note>,
     /// `None`: the recorder was killed.
     pub end: Option<End>,
@@ -83,6 +86,7 @@ impl EventFile {
             marks: Vec::new(),
             looked: Vec::new(),
             python: BTreeMap::new(),
+            flows: Vec::new(),
             notes: Vec::new(),
             end: None,
             stacks: BTreeMap::new(),
@@ -146,6 +150,7 @@ impl EventFile {
                 self.python
                     .extend(functions.into_iter().map(|one| (one.number, one)));
             }
+            BlockKind::Flows => self.flows.extend(parse::<Vec<FlowFact>>(raw, block)?),
             BlockKind::Mark => self.marks.push(parse(raw, block)?),
             BlockKind::Note => {
                 let note = parse(raw, block)?;

@@ -70,6 +70,15 @@ const IF_THERE: [(&str, &str); 3] = [
 ];
 const SYSTEM_CALLS: [(&str, &str); 2] =
     [("ff_sys_enter", "sys_enter"), ("ff_sys_exit", "sys_exit")];
+/// What is sent and received: the kernel's functions for sockets of the internet.
+const NETWORK: [(&str, &str); 6] = [
+    ("ff_inet_sends", "inet_sendmsg"),
+    ("ff_inet_sent", "inet_sendmsg"),
+    ("ff_inet_received", "inet_recvmsg"),
+    ("ff_inet6_sends", "inet6_sendmsg"),
+    ("ff_inet6_sent", "inet6_sendmsg"),
+    ("ff_inet6_received", "inet6_recvmsg"),
+];
 /// Time between two looks at what runs, ns: a hang of a tenth of a second is seen 25 times.
 const CLOCK_NS: u64 = 4_000_000;
 
@@ -201,6 +210,19 @@ impl Recorder {
                 ),
             })?;
         }
+        let network = NETWORK.iter().filter(|_| options.network);
+        for (program, function) in network {
+            let of_v6 = program.contains("inet6"); // a kernel may be without it
+            object
+                .trace(program, function)
+                .or_else(|refused| match of_v6 {
+                    true => consumer.announce(Note {
+                        level: "fallback".into(),
+                        text: format!("of IPv6 nothing is recorded: {}", refused.found),
+                    }),
+                    false => Err(refused),
+                })?;
+        }
         let looks = look(&mut object).or_else(|refused| {
             consumer.announce(Note {
                 level: "fallback".into(),
@@ -237,7 +259,7 @@ impl Recorder {
     pub fn mark(&self, text: &str) {
         // If the consumer is gone, it has failed; finish says why.
         let _ = self.words.send(Word::Mark(Mark {
-            ts: clock::monotonic(),
+            ts: clock::kernel(),
             text: text.into(),
         }));
     }
@@ -278,7 +300,7 @@ impl Recorder {
     /// When the file could not be written, now or before.
     pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
         // Detaching takes a while, in which wakes are missed.
-        let until = clock::monotonic();
+        let until = clock::kernel();
         self.attached = None;
         self.shared.stop.store(true, Ordering::Release);
         let consumer = match self.worker.take().map(JoinHandle::join) {

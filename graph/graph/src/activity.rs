@@ -252,7 +252,7 @@ fn unknown(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
     let vertex = graph.at(thread, from).or(graph.at(thread, to))?;
     let last = graph.vertex(*graph.of(thread).last()?);
     let end = match last.blocks {
-        1 => graph.meta.last,
+        1 => graph.until(thread),
         _ => last.end,
     };
     let known = overlap((graph.vertex(vertex).start, end), (from, to));

@@ -132,7 +132,10 @@ pub fn asked_others(graph: &Graph, hang: &Wait, well: &Wait) -> bool {
 fn is_by_peer(graph: &Graph, hang: &Wait, wait: &Wait) -> bool {
     let by = ending(graph, wait).and_then(|(_, thread)| graph.meta.threads.get(thread as usize));
     let mut peers = graph.awaited(hang.vertex, EdgeKind::Peer);
-    peers.any(|edge| by.is_some_and(|by| graph.thread(edge.from).pid == by.pid))
+    peers.any(|edge| {
+        let peer = graph.thread(edge.from);
+        by.is_some_and(|by| (peer.host, peer.pid) == (by.host, by.pid))
+    })
 }
 
 /// The best of those that the same thread ended in the same way stands for all of these. The rule's

@@ -3,7 +3,7 @@
 
 use std::hash::Hasher;
 
-use flagfinder_events::{Call, Context, Event, EventFile, Kind, State};
+use flagfinder_events::{Call, Context, Event, EventFile, Exchange, Kind, State};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ahead::Ahead;
@@ -47,6 +47,8 @@ pub(crate) struct Builder<'f> {
     pub(crate) requests: Requests,
     pub(crate) hot: HotCalls,
     ran: Running,
+    /// What was sent and received, with numbers of threads.
+    exchanges: Vec<Exchange>,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -414,6 +416,13 @@ impl Builder<'_> {
             }
             Kind::Sample => self.sample(event),
             Kind::Exit => self.exit(event),
+            Kind::Sent | Kind::Received => {
+                if let Some(exchange) = Exchange::of(event) {
+                    let tid = self.thread(event.a) as u32;
+                    self.current(tid as usize, event.ts);
+                    self.exchanges.push(Exchange { tid, ..exchange });
+                }
+            }
             Kind::Lost => self.meta.gaps.push(Gap {
                 cpu: event.cpu,
                 since: event.words[1],
@@ -429,6 +438,11 @@ impl Builder<'_> {
 /// 4.2 (each blocking wait splits, and so do items of a batch; the halves are joined by a weak
 /// edge).
 pub fn build(file: &EventFile, watched: &[String]) -> Graph {
+    build_with_exchanges(file, watched).0
+}
+
+/// The same, and what was sent and received; there `tid` is the index of the thread.
+pub(crate) fn build_with_exchanges(file: &EventFile, watched: &[String]) -> (Graph, Vec<Exchange>) {
     let (first, last) = file.time();
     let mut builder = Builder {
         file,
@@ -453,6 +467,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         requests: Requests::default(),
         hot: HotCalls::default(),
         ran: Running::default(),
+        exchanges: Vec::new(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
@@ -492,5 +507,5 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.others);
     flags::add(&mut graph, watched);
     graph.vertices.share_details();
-    graph
+    (graph, builder.exchanges)
 }

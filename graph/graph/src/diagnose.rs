@@ -78,14 +78,14 @@ impl Search<'_> {
     fn blame(&mut self, activity: &Activity, depth: usize) {
         let vertex = activity.vertex;
         let thread = self.graph.thread(vertex);
+        let now = self.graph.vertex(vertex);
         let known = self
             .culprits
             .iter()
-            .any(|culprit| culprit.tid == thread.tid);
+            .any(|culprit| self.graph.vertex(culprit.vertex).thread == now.thread);
         if known {
             return;
         }
-        let now = self.graph.vertex(vertex);
         let waited = self.waits.last().copied().flatten();
         let places = |vertex| self.graph.places(self.graph.details(vertex).stack);
         self.culprits.push(Culprit {
@@ -93,6 +93,7 @@ impl Search<'_> {
             tid: thread.tid,
             pid: thread.pid,
             thread: thread.name.clone(),
+            host: self.graph.host(thread).map(|host| host.name.clone()),
             class: activity.class,
             start: activity.start,
             dur: activity.dur(),
@@ -268,14 +269,12 @@ impl Search<'_> {
 /// The main thread of the recording; if everything was recorded, the thread with the most unusual
 /// stretch.
 fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
+    let host = request.host.as_deref();
     let threads: Vec<u32> = match request.thread {
-        Some(tid) => graph.thread_of(tid).into_iter().collect(),
+        Some(tid) => graph.thread_on(host, tid).into_iter().collect(),
         None => {
-            let mains = graph
-                .meta
-                .pids
-                .iter()
-                .filter_map(|&pid| graph.thread_of(pid));
+            let pids = graph.pids_on(host).iter();
+            let mains = pids.filter_map(|&pid| graph.thread_on(host, pid));
             let mains: Vec<u32> = mains.collect();
             let users = (0..graph.meta.threads.len() as u32)
                 .filter(|&t| !graph.meta.threads[t as usize].kernel);
@@ -361,7 +360,7 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         start: hang.start,
         dur: hang.dur(),
         hot: graph.hot(hang.vertex),
-        unfinished: hang.end == graph.meta.last,
+        unfinished: hang.end == graph.until(graph.vertex(hang.vertex).thread),
         baseline: search.baseline.map(|wait| alone(wait.vertex)),
         compared: search.baseline.map(|wait| choice(graph, &wait)),
         path: search.path.iter().map(|s| step(graph, s)).collect(),

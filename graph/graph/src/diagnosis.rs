@@ -25,6 +25,9 @@ pub struct Request {
     /// all.
     #[serde(default)]
     pub answers: Option<Vec<usize>>,
+    /// The host that is meant, in a graph of several; null: the first.
+    #[serde(default)]
+    pub host: Option<String>,
     /// How many paths the rule follows at once; 1: always the best edge. Null: `BEAM`.
     #[serde(default)]
     pub beam: Option<usize>,
@@ -52,6 +55,8 @@ pub struct Culprit {
     pub tid: u32,
     pub pid: u32,
     pub thread: String,
+    /// Name of its host, in a graph of several.
+    pub host: Option<String>,
     pub class: Class,
     pub start: u64,
     pub dur: u64,

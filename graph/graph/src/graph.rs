@@ -27,6 +27,9 @@ pub struct ThreadMeta {
     /// Its switches were recorded, so that it is known when it ran and when it waited.
     #[serde(default = "yes")]
     pub followed: bool,
+    /// Place in `Meta::hosts`; 0 in a graph of one host.
+    #[serde(default)]
+    pub host: u32,
     /// If its switches were not recorded, what it was in when it was looked at: `blocked in read`;
     /// empty: not known.
     #[serde(default)]
@@ -35,6 +38,25 @@ pub struct ThreadMeta {
 
 fn yes() -> bool {
     true
+}
+
+/// A host whose recording is in the graph.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    /// When its recording began and ended, in the graph's time.
+    pub first: u64,
+    pub last: u64,
+    pub pids: Vec<u32>,
+    pub command: Vec<String>,
+    /// What was added to its clock when the recording began; how much of that is not known, at best
+    /// and at worst; ns.
+    pub added: i64,
+    pub widths: (u64, u64),
+    /// The host whose exchanges with it tell; the first, and hosts on one clock: null.
+    pub by: Option<u32>,
+    /// Messages that it got from the other hosts.
+    pub received: u64,
 }
 
 /// Events that are missing on a CPU.
@@ -82,6 +104,9 @@ pub struct Meta {
     /// What vertices ran that the clock found running.
     #[serde(default)]
     pub ran: BTreeMap<u32, Ran>,
+    /// Those of a graph of several; times are those of the first.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.
@@ -298,13 +323,45 @@ impl Graph {
         &self.meta.threads[self.vertex(vertex).thread as usize]
     }
 
-    /// Index of a thread id: the one with most vertices, should the id have been used again.
+    /// Index of a thread id: the one with most vertices, should the id have been used again; of
+    /// several hosts, the first that has it.
     pub fn thread_of(&self, tid: u32) -> Option<u32> {
+        self.thread_on(None, tid)
+    }
+
+    /// The same, on the host of this name.
+    pub fn thread_on(&self, host: Option<&str>, tid: u32) -> Option<u32> {
+        let is_there = |thread: &ThreadMeta| match (host, self.host(thread)) {
+            (Some(name), Some(host)) => host.name == name,
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
         let threads = self.meta.threads.iter().zip(0u32..);
-        let same = threads
-            .filter(|(thread, _)| thread.tid == tid)
-            .map(|(_, index)| index);
-        same.max_by_key(|&index| self.of(index).len())
+        let same = threads.filter(|(thread, _)| thread.tid == tid && is_there(thread));
+        let best = same
+            .max_by_key(|(thread, index)| (std::cmp::Reverse(thread.host), self.of(*index).len()));
+        best.map(|(_, index)| index)
+    }
+
+    /// Of a graph of several hosts: a thread's.
+    pub fn host(&self, thread: &ThreadMeta) -> Option<&Host> {
+        self.meta.hosts.get(thread.host as usize)
+    }
+
+    /// The processes that were recorded, on the host of this name, or the first.
+    pub(crate) fn pids_on(&self, host: Option<&str>) -> &[u32] {
+        let named = |name| self.meta.hosts.iter().find(|host| host.name == name);
+        match host {
+            Some(name) => named(name).map_or(&[], |host| &host.pids[..]),
+            None => &self.meta.pids,
+        }
+    }
+
+    /// When what is known of a thread ends, by its index.
+    pub fn until(&self, thread: u32) -> u64 {
+        let host = self.meta.threads.get(thread as usize);
+        let host = host.and_then(|thread| self.host(thread));
+        host.map_or(self.meta.last, |host| host.last)
     }
 
     /// The vertex of a thread at a time, or the last one before it.
@@ -324,7 +381,7 @@ impl Graph {
                 vertex,
                 next,
                 start: now.end,
-                end: next.map_or(self.meta.last, |n| self.vertex(n).start),
+                end: next.map_or(self.until(thread), |n| self.vertex(n).start),
             })
         })
     }
@@ -333,8 +390,9 @@ impl Graph {
     /// descriptor or it was not looked up.
     pub fn target(&self, vertex: u32) -> Option<&str> {
         let fd = self.vertex(vertex).call()?.descriptor()?;
-        let pid = self.thread(vertex).pid;
-        let known = target_at(&self.meta.targets, pid, fd, self.vertex(vertex).end);
+        let thread = self.thread(vertex);
+        let key = (thread.host, thread.pid, fd);
+        let known = target_at(&self.meta.targets, key, self.vertex(vertex).end);
         known.map(|target| &target.text[..])
     }
 
@@ -407,6 +465,7 @@ impl Graph {
             "marks": self.meta.marks,
             "gaps": self.meta.gaps,
             "lost": lost,
+            "hosts": self.meta.hosts,
         })
         .to_string()
     }

@@ -4,6 +4,7 @@
 mod awaits;
 mod baselines;
 mod earlier;
+mod hosts;
 mod hot;
 mod inversions;
 mod items;
