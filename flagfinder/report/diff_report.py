@@ -39,7 +39,7 @@ _STANDINGS: Mapping[Standing, str] = {
     "ends-loop": "tried: a copy of the thread left its loop by it",
     "by-code": "deduced from the loop's code",
     "one-of-several": "one of several that would end the wait",
-    "assumed": "assumed: it rests on answers of calls that nothing shows",
+    "assumed": "assumed: it rests on what nothing shows",
     "unsure": "not sure",
     "ruled-out": "ruled out",
 }

@@ -15,6 +15,8 @@ pub enum Rule {
     WaitedWord,
     AlikeInMachine,
     ComesBack,
+    StaysIn,
+    OneMoment,
     Computes,
     StopBySignal,
     ProofOrder,
@@ -27,6 +29,7 @@ pub enum Rule {
     OneOfTwo,
     BesidePoll,
     EndedNothing,
+    CodeAlone,
     TrustProved,
     ServesMachine,
     IdleBesideProgress,
@@ -34,7 +37,7 @@ pub enum Rule {
 }
 
 /// All rules, in the order in which they are asked: the rule, its name, and what it does.
-pub const RULES: [(Rule, &str, &str); 21] = [
+pub const RULES: [(Rule, &str, &str); 24] = [
     (
         Rule::CallFirst,
         "call-first",
@@ -59,6 +62,16 @@ pub const RULES: [(Rule, &str, &str); 21] = [
         Rule::ComesBack,
         "comes-back",
         "A word that gets its value again and again shows a thread that gets on.",
+    ),
+    (
+        Rule::StaysIn,
+        "stays-in",
+        "A thread that was out of its loop since it was copied gets on: it has no flag.",
+    ),
+    (
+        Rule::OneMoment,
+        "one-moment",
+        "In a core, a word is at most assumed, unless a thread that waits itself is to write it.",
     ),
     (
         Rule::Computes,
@@ -119,6 +132,11 @@ pub const RULES: [(Rule, &str, &str); 21] = [
         Rule::EndedNothing,
         "ended-nothing",
         "A word whose trial ended nothing, and which nobody owes, is not sure.",
+    ),
+    (
+        Rule::CodeAlone,
+        "code-alone",
+        "A word that nobody owes is not sure if only the code of a long round speaks for it.",
     ),
     (
         Rule::TrustProved,

@@ -22,7 +22,7 @@ pub enum Standing {
     ByCode,
     /// Another candidate would end the loop as well, and nothing tells which is waited for.
     OneOfSeveral,
-    /// It rests on answers of calls that nothing shows.
+    /// It rests on what nothing shows: answers of calls, or that one moment stands for more.
     Assumed,
     /// Too little speaks for it to claim anything.
     #[default]

@@ -168,6 +168,7 @@ mod tests {
                 is_own: &|flag| name(flag) == "own",
                 is_in_poll: &|_| false,
                 moves_own: &|_| false,
+                is_alone: &|_| false,
                 has_long_rounds: false,
             },
         );

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_flags::{Flag, LoopKind, Report, Standing, Verdict};
+use flagfinder_flags::{Flag, LoopKind, Report, Rule, Standing, Verdict};
 use flagfinder_linux::syscalls;
 
 use crate::candidate::Candidate;
@@ -26,7 +26,7 @@ use crate::others::{Other, Others};
 use crate::owed;
 use crate::pick::{self, Told, Way};
 use crate::prove::not_proved;
-use crate::report::{Class, SpinReport, ThreadReport};
+use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample::{Activity, SAMPLE};
 use crate::service;
 use crate::wait::Describer;
@@ -158,6 +158,9 @@ impl Driver<'_> {
     /// The threads that tell most come first, with those that wait for them.
     fn arrange(&mut self) {
         let threads = &mut self.report.threads;
+        if self.report.source == Source::Core && Rule::OneMoment.is_on() {
+            assume_the_moment(threads);
+        }
         threads.iter_mut().for_each(service::leave);
         service::leave_idle(threads);
         for thread in threads.iter_mut() {
@@ -187,6 +190,32 @@ impl Driver<'_> {
     /// Is there no time left to look at the thread?
     pub fn leaves_out(&self, tid: u32) -> bool {
         self.deadline.leaves_out(|| what_it_does(tid))
+    }
+}
+
+/// Whether a thread gets on, one moment does not show: it may have come to its loop right before.
+/// Only where who is to write waits for something itself, the loop goes on until that comes. Else a
+/// word is no more than assumed, and not sure if no copy left its loop by it, either.
+fn assume_the_moment(threads: &mut [ThreadReport]) {
+    let waiting = threads.iter().filter(|one| one.class == Class::LongWait);
+    let waiting: Vec<u32> = waiting.map(|one| one.tid).collect();
+    for flag in threads.iter_mut().flat_map(|thread| &mut thread.flags) {
+        let owed = flag.owed();
+        if !flag.is_word() || owed.iter().any(|owed| waiting.contains(&owed.tid)) {
+            continue;
+        }
+        let why = match owed.first() {
+            Some(owed) => format!("thread {} may be about to write it", owed.tid),
+            None => "nobody is known to owe it".into(),
+        };
+        let most = match flag.flag.standing <= Standing::EndsLoop {
+            true => Standing::Assumed,
+            false => Standing::Unsure,
+        };
+        flag.flag.standing = flag.flag.standing.max(most);
+        flag.note(format!(
+            "assumed: that the thread does not get on, as {why}"
+        ));
     }
 }
 
@@ -364,5 +393,47 @@ fn class(way: &Way, found: Option<&Report>) -> Class {
         Class::RepeatedYield
     } else {
         Class::LongRunning
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::tests::{debtor, word, LEAVES};
+    use crate::candidate::Known;
+
+    /// How a word of a core is known, of which this was known, where thread 7 owes it or nobody
+    /// does.
+    fn in_a_core(known: Standing, writer: Option<Class>) -> Standing {
+        let mut flag = word("ready", 0.8, LEAVES);
+        flag.flag.standing = known;
+        flag.owed_by(
+            writer
+                .map(|_| debtor(7, Known::ByCode))
+                .into_iter()
+                .collect(),
+        );
+        let class = writer.unwrap_or(Class::LongWait);
+        let mut threads = [
+            ThreadReport {
+                flags: vec![flag],
+                ..ThreadReport::blank(1, Class::RepeatedYield)
+            },
+            ThreadReport::blank(7, class),
+        ];
+        assume_the_moment(&mut threads);
+        threads[0].flags[0].flag.standing
+    }
+
+    #[test]
+    fn one_moment_shows_a_wait_only_where_the_writer_waits_too() {
+        let (ends, by_code) = (Standing::EndsLoop, Standing::ByCode);
+        let (waits, runs) = (Some(Class::LongWait), Some(Class::LongRunning));
+        assert_eq!(in_a_core(ends, waits), ends);
+        assert_eq!(in_a_core(by_code, waits), by_code);
+        assert_eq!(in_a_core(ends, runs), Standing::Assumed);
+        assert_eq!(in_a_core(ends, None), Standing::Assumed);
+        assert_eq!(in_a_core(by_code, runs), Standing::Unsure);
+        assert_eq!(in_a_core(by_code, None), Standing::Unsure);
     }
 }

@@ -40,6 +40,12 @@ const SHOWS: Duration = Duration::from_millis(800);
 const TRIES: Duration = Duration::from_millis(400);
 /// So many times as long where a loop's rounds are long.
 const LONGER: u32 = 3;
+/// The time before each later look at whether the thread is still in its loop.
+const LOOKS_AGAIN: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_millis(30),
+    Duration::from_millis(50),
+];
 /// How often a copy that can't go on is made again: its memory may be a mixture of moments.
 pub(crate) const AGAIN: usize = 3;
 /// Most pages that are read at one moment, and how near others lie that are read with them.
@@ -183,9 +189,47 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         is_own: &|flag| own_side::is_own(&flags, &moves, flag),
         is_in_poll: &|flag| flag.address().is_some_and(|at| within_poll.contains(&at)),
         moves_own: &|flag| own_side::moves_own(&flags, &moves, flag),
+        is_alone: &|flag| is_alone(process, flag),
         has_long_rounds: thread.facts.long_rounds,
     };
     decide(thread, &owings, &about);
+    if let Some(experiment) = experiment.filter(|_| Rule::StaysIn.is_on() && !process.is_dead) {
+        leave_if_out(source, process, &experiment, thread);
+    }
+}
+
+/// A thread whose first word would be told, and that was out of its loop since it was copied, gets
+/// on: it only waits for moments, as for a lock that others want, too.
+fn leave_if_out(
+    source: &dyn Source,
+    process: &Process,
+    experiment: &Experiment,
+    thread: &mut ThreadReport,
+) {
+    let is_told = |flag: &&Candidate| flag.is_word() && flag.flag.standing.is_told();
+    let Some(first) = thread.flags.first().filter(is_told) else {
+        return;
+    };
+    let name = first.flag.name.clone();
+    let polled: Vec<u64> = thread.flags.iter().filter_map(Candidate::address).collect();
+    let was_left = || {
+        let state = (process.capture)(thread.tid).ok()?;
+        let pages = Pages::new(source);
+        experiment.was_left(&pages, &state, &polled).ok()?
+    };
+    for pause in LOOKS_AGAIN {
+        std::thread::sleep(pause);
+        if was_left() == Some(true) {
+            thread.facts.gets_on = true;
+            thread.verdict = Some(Verdict::NoFlag);
+            thread.reason = format!(
+                "it makes progress: it polled {name}, and was out of that loop soon afterwards"
+            );
+            thread.groups.clear();
+            thread.considered.splice(..0, thread.flags.drain(..));
+            return;
+        }
+    }
 }
 
 /// Does the program's code count the global up or down, by one instruction?
@@ -201,6 +245,17 @@ fn is_failure(process: &Process, thrown: &[u64], flag: &Candidate) -> bool {
         .word()
         .is_some_and(|word| thrown.contains(&word.address));
     is_thrown || is_nulled(process, flag)
+}
+
+/// Can nobody but the waiting thread write the word, unless a signal comes?
+fn is_alone(process: &Process, flag: &Candidate) -> bool {
+    let input = process.names.input();
+    let mapping = |address| input.maps.iter().rev().find_map(|maps| maps.at(address));
+    let is_private = flag
+        .address()
+        .and_then(mapping)
+        .is_some_and(|one| !one.shared);
+    input.threads.len() == 1 && is_private
 }
 
 /// What the register holds by which the loop reads the word, if it reads it by one alone.

@@ -38,6 +38,8 @@ pub(crate) struct About<'a> {
     pub is_in_poll: &'a dyn Fn(&Candidate) -> bool,
     /// The word lets the waiting thread move a word of its own.
     pub moves_own: &'a dyn Fn(&Candidate) -> bool,
+    /// Nobody but the waiting thread itself can write the word.
+    pub is_alone: &'a dyn Fn(&Candidate) -> bool,
     /// A round does more than to ask for a word or two.
     pub has_long_rounds: bool,
 }
@@ -61,6 +63,9 @@ pub(crate) fn weigh(flags: &mut [Asked], groups: &[Group], about: &About) -> Opt
     };
     if Rule::EndedNothing.is_on() {
         doubt_what_ended_nothing(flags, about);
+    }
+    if Rule::CodeAlone.is_on() {
+        doubt_code_alone(flags, about);
     }
     if Rule::TrustProved.is_on() {
         trust_proved(flags);
@@ -142,8 +147,9 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
         true => "no copy shows which of them is owed",
         false => "nobody is known to owe either",
     };
-    // Where nobody is known to write either, a loop that does more than to ask may have no end.
-    let standing = match is_owed || !about.has_long_rounds {
+    // Where nobody is known to write either, or can, the loop may compute.
+    let is_own = about.has_long_rounds || (about.is_alone)(&flags[0].0);
+    let standing = match is_owed || !is_own {
         true => Standing::OneOfSeveral,
         false => Standing::Unsure,
     };
@@ -223,6 +229,19 @@ fn doubt_what_ended_nothing(flags: &mut [Asked], about: &About) {
     }
 }
 
+/// Where a round does more than to ask for a word, most words that it tests are bounds and kinds of
+/// what it works on.
+fn doubt_code_alone(flags: &mut [Asked], about: &About) {
+    let Some((flag, owing)) = flags.first_mut() else {
+        return;
+    };
+    let by_code = flag.flag.standing == Standing::ByCode && flag.is_open();
+    if flag.is_word() && by_code && about.has_long_rounds && *owing < Owing::ByCode {
+        let why = "only the code speaks for it, of a loop that does more than to ask";
+        flag.doubt(Standing::Unsure, BY_ITS_CODE, why);
+    }
+}
+
 /// A word that a copy of another thread wrote, with a value that moves the waiting thread on. Of
 /// two such words it is not known which one hangs.
 fn trust_proved(flags: &mut [Asked]) {
@@ -262,6 +281,7 @@ mod tests {
             is_own: &|flag| name(flag) == "thread's index",
             is_in_poll: &|_| false,
             moves_own: &|flag| name(flag) == "other index",
+            is_alone: &|_| false,
             has_long_rounds: false,
         }
     }
@@ -438,6 +458,43 @@ mod tests {
             (word("thread's index", 0.65, LEAVES), Owing::ByCode),
         ];
         assert_eq!(weighed(flags, &[&[1, 2]]).2, None);
+    }
+
+    #[test]
+    fn in_a_loop_of_long_rounds_the_code_alone_is_not_sure_of_a_word_that_nobody_owes() {
+        let standing = |came, owing, has_long_rounds| {
+            let mut bound = word("bound", 0.65, came);
+            bound.flag.standing = Standing::ByCode;
+            let mut flags = vec![(bound, owing)];
+            let about = About {
+                has_long_rounds,
+                ..about(&|_| false)
+            };
+            weigh(&mut flags, &[], &about);
+            flags[0].0.flag.standing
+        };
+        assert_eq!(standing(None, Owing::Nobody, true), Standing::Unsure);
+        assert_eq!(standing(UNKNOWN, Owing::Unknown, true), Standing::Unsure);
+        assert_eq!(standing(None, Owing::Nobody, false), Standing::ByCode);
+        assert_eq!(standing(None, Owing::ByCode, true), Standing::ByCode);
+        assert_eq!(standing(LEAVES, Owing::Nobody, true), Standing::EndsLoop);
+    }
+
+    #[test]
+    fn two_words_that_nobody_else_can_write_are_no_flag() {
+        let standing = |is_alone: bool, owing| {
+            let flags = ["one", "other"].map(|name| (word(name, 0.65, LEAVES), owing));
+            let mut flags = flags.to_vec();
+            let about = About {
+                is_alone: &|_| is_alone,
+                ..about(&|_| false)
+            };
+            weigh(&mut flags, &[], &about);
+            flags[0].0.flag.standing
+        };
+        assert_eq!(standing(true, Owing::Nobody), Standing::Unsure);
+        assert_eq!(standing(true, Owing::ByCode), Standing::OneOfSeveral);
+        assert_eq!(standing(false, Owing::Nobody), Standing::OneOfSeveral);
     }
 
     #[test]

@@ -25,6 +25,12 @@ use crate::rounds::LEAST;
 const SETTLES: u64 = 6_000;
 /// Within so many more instructions a copy that is given the old values comes back.
 const COMES_BACK: u64 = 20_000;
+/// Calls by which a thread only gives its processor away.
+pub(crate) const PAUSES: [i64; 3] = [
+    libc::SYS_sched_yield,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+];
 
 impl Experiment<'_> {
     /// Would a copy leave the loop in which nothing is changed? Then the baseline shows no rare
@@ -197,11 +203,6 @@ impl Replica<'_> {
 
 /// Does the step show to others that the copy goes on? A halt counts as such.
 fn acts_by_call(event: &Event) -> bool {
-    const PAUSES: [i64; 3] = [
-        libc::SYS_sched_yield,
-        libc::SYS_nanosleep,
-        libc::SYS_clock_nanosleep,
-    ];
     match event {
         Event::Step | Event::Tick => false,
         Event::Call { number, .. } => !PAUSES.contains(&i64::from(*number)),

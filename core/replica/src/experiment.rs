@@ -126,7 +126,7 @@ const AFTER: u64 = 2_000;
 const LONGEST_CODE: u64 = 15;
 const THROUGH: usize = 2_000;
 /// A stack pointer farther off lies on another stack.
-const FAR: u64 = 1 << 20;
+pub(crate) const FAR: u64 = 1 << 20;
 
 /// A copy of a thread that goes round, ready for values to be tried.
 pub struct Experiment<'a> {

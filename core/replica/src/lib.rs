@@ -48,6 +48,7 @@ mod replica;
 mod rounds;
 mod software;
 mod source;
+mod stay;
 mod stretches;
 mod suppose;
 mod supposition;

@@ -71,6 +71,15 @@ static void wait_in_turn(void) {
     }
 }
 
+// Again and again; the number of the round is in no word.
+static void wait_in_rounds(void) {
+    for (unsigned round = 1;; round++) {
+        while (!done) round_of_yield();
+        done = 0;
+        word = (int)round;
+    }
+}
+
 // An optimistic look: while the lock is taken (`mood` is 1) the thread waits for that, and looks
 // again.
 static void look_optimistically(void) {
@@ -307,6 +316,7 @@ int main(int count, char **arguments) {
     if (strcmp(way, "pair") == 0) wait_for_pair();
     if (strcmp(way, "ring") == 0) wait_for_ring();
     if (strcmp(way, "turns") == 0) wait_in_turn();
+    if (strcmp(way, "rounds") == 0) wait_in_rounds();
     if (strcmp(way, "optimist") == 0) look_optimistically();
     if (strcmp(way, "hands") == 0) shake_hands();
     if (strcmp(way, "sleep") == 0) wait_by_sleep();

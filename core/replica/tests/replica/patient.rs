@@ -2,7 +2,9 @@
 //! Copies of a real thread: a small C program, compiled here, that spins on a word.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -180,6 +182,34 @@ fn a_loop_that_goes_on_to_wait_for_the_next_thing_has_ended_the_first_wait() {
     let (now, next) = (0, 3);
     assert_eq!(patient.outcome(&[(now, 1)]), Outcome::Leaves);
     assert_eq!(patient.outcome(&[(next, 1)]), Outcome::Returns);
+}
+
+#[test]
+fn a_thread_that_was_out_of_its_loop_since_it_was_copied_is_told_from_one_that_stayed() {
+    let patient = Patient::start("rounds");
+    let (live, state) = patient.look();
+    let pages = Pages::new(&live);
+    let experiment = Experiment::prepare(&pages, &state, &[], Rounds::default(), TIME)
+        .expect("a process")
+        .expect("it repeats");
+    let was_left = || {
+        let (live, state) = patient.look();
+        let polled = &patient.words[..1];
+        let left = experiment.was_left(&Pages::new(&live), &state, polled);
+        left.expect("a process")
+    };
+    assert_eq!(was_left(), Some(false));
+    let (done, number) = (patient.words[0], patient.words[3]);
+    let memory = format!("/proc/{}/mem", patient.pid());
+    let memory = File::options().read(true).write(true).open(memory);
+    let memory = memory.expect("our child's");
+    memory.write_all_at(&[1, 0, 0, 0], done).expect("written");
+    let mut round = [0; 4];
+    while round == [0; 4] {
+        memory.read_exact_at(&mut round, number).expect("read");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(was_left(), Some(true));
 }
 
 #[test]
