@@ -119,7 +119,16 @@ class SpinFields(TypedDict):
 WhyKind = Literal["flag", "lock", "call", "child", "timer", "cpu"]
 WhyKnown = Literal["seen", "proved", "by-code", "assumed"]
 RootKind = Literal[
-    "input", "peer", "timer", "stopped", "frozen", "ended", "computes", "deadlock", "unknown"
+    "input",
+    "peer",
+    "timer",
+    "stopped",
+    "frozen",
+    "ended",
+    "computes",
+    "deadlock",
+    "lost-wakeup",
+    "unknown",
 ]
 
 

@@ -24,10 +24,11 @@ _KINDS = {
     "input": "waits for input",
     "peer": "waits for a peer",
     "timer": "waits for a timer",
+    "lost-wakeup": "lost wake-up",
     "unknown": "not known",
 }
 # What nobody will end: no good news. Their text names who it is.
-_FAULTS = ("deadlock", "ended", "stopped", "frozen")
+_FAULTS = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup")
 # How a link is known: as it is marked, and what that means.
 _MARKS: dict[WhyKnown, tuple[str, str]] = {
     "seen": ("[seen]", "in the kernel or in memory"),

@@ -36,6 +36,8 @@ SCENARIOS = {
     "lock_of_a_sleeper": 2,
     "ab_ba": 2,
     "lost_wakeup": 2,
+    "wakeup_before_the_wait": 2,
+    "signal_behind_the_join": 2,
     "lost_wakeup_beside_a_heartbeat": 2,
     "any_of_two": 1,
     "starved_pool": 2,
@@ -119,6 +121,29 @@ def test_a_copy_of_the_owner_ends_the_wait(name: str, program: Path, tmp_path: P
     first = report["links"][0]
     assert (first["known"], first["owed_by"]["tid"]) == ("proved", truth.tid), report["story"]
     assert re.match("its `(read|poll)` on fd ", first["supposed"][0]), first["supposed"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("name", "is_assumed"), [("lost_wakeup", True), ("signal_behind_the_join", False)]
+)
+def test_a_circle_is_certain_where_each_link_is_shown(
+    name: str, is_assumed: bool, program: Path, tmp_path: Path
+) -> None:
+    """A copy of the first thread signals behind its join; without it, it is the last one left."""
+    with planted(program, name, tmp_path) as (process, _):
+        report = why(process.pid)
+    assert report["root"]["kind"] == "deadlock", report["story"]
+    assert report["root"]["assumed"] == is_assumed, report["story"]
+    assert report["links"][-1]["known"] == ("assumed" if is_assumed else "proved")
+
+
+@pytest.mark.live
+def test_threads_that_go_their_rounds_are_no_candidates(program: Path, tmp_path: Path) -> None:
+    with planted(program, "lost_wakeup_beside_a_heartbeat", tmp_path) as (process, _):
+        report = why(process.pid)
+    told = "goes its rounds, and no copy of it ended the wait"
+    assert told in report["root"]["what"], report["story"]
 
 
 @pytest.mark.live

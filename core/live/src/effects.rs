@@ -11,12 +11,15 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::{AddressSpace, Names};
+use flagfinder_code::{AddressSpace, Code, Names};
 use flagfinder_linux::proc::is_over;
+use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::{futex, traits};
 use flagfinder_replica::{
-    keep, CoreFile, Live, MadeCall, Moment, Pages, Source, ThreadState, Wanted,
+    keep, CoreFile, Halt, Live, MadeCall, Moment, Pages, Ran, Replica, Source, Supposed,
+    Supposition, ThreadState, Wanted,
 };
+use flagfinder_waits::proc::Call;
 use rustc_hash::FxHashMap;
 
 use crate::candidate::Owed;
@@ -116,6 +119,8 @@ pub(crate) struct Ahead {
     /// Each other thread was asked, and a copy of it went on until it blocked or ended, or for the
     /// whole of its time.
     pub is_complete: bool,
+    /// Threads that wait for time alone, and of which all copies went on without doing it.
+    pub passing: Vec<u32>,
 }
 
 /// `None`: nothing can be copied there.
@@ -177,6 +182,7 @@ fn ask(
     let waiting = asked.waiting.map_or(0, |(_, own)| own);
     let deadline = Instant::now() + time;
     let mut found: Vec<(Strength, Owed)> = Vec::new();
+    let mut passing = Vec::new();
     let places = places(asked, effect);
     let mut is_complete = places.len() <= PLACES;
     for alike in places.into_iter().take(PLACES) {
@@ -202,11 +208,15 @@ fn ask(
             known: FxHashMap::default(),
             call: is_call.then_some(&is_it),
             went_on: false,
+            was_fed: false,
         };
         let ran = run_thread(&process, source, first, end, &mut judge, &mut proofs);
         is_complete &= ran.is_ok() && judge.went_on;
         let done = proofs.remove(&0);
         let Some((strength, owed)) = done else {
+            if ran.is_ok() && judge.went_on && !judge.was_fed && sleeps(alike[0]) {
+                passing.extend(alike.iter().map(|one| one.tid));
+            }
             continue;
         };
         found.extend(alike.iter().map(|one| {
@@ -223,16 +233,76 @@ fn ask(
         owed,
         strength,
         is_complete,
+        passing,
     }
 }
 
-/// Only the surest count; a thread that waits for the end of the one that waits is none of them.
+/// Does it wait for nothing but time?
+fn sleeps(activity: &Activity) -> bool {
+    let is_sleep = |call: Call| syscalls::role(call.number, &call.args) == Role::Sleep;
+    activity.call.is_some_and(is_sleep)
+}
+
+/// Only the surest count. A thread that first waits for the end of the one that waits closes a
+/// circle, unless what it does behind is to tear down what both used.
 fn surest(found: Vec<(Strength, Owed)>) -> (Strength, Vec<Owed>) {
     let best = found.iter().map(|(strength, _)| *strength).max();
     let best = best.unwrap_or(Strength::Circular);
     let surest = found.into_iter();
-    let surest = surest.filter(|(one, _)| *one == best && *one > Strength::Circular);
+    let surest = surest.filter(|(one, owed)| {
+        let is_owed = || owed.value.is_none() || !tears_down(owed.code.as_ref());
+        *one == best && (*one > Strength::Circular || is_owed())
+    });
     (best, surest.map(|(_, owed)| owed).collect())
+}
+
+/// Does the code end the life of what it stores to?
+fn tears_down(code: Option<&Code>) -> bool {
+    let symbol = code.and_then(|code| Some((code, code.symbol.as_deref()?)));
+    symbol.is_none_or(|(code, symbol)| {
+        symbol.contains("destroy") || code.is_standard_library() && symbol.contains("free")
+    })
+}
+
+/// Would the thread go on, if it was woken at the condition variable at `word` for which it waits?
+/// `None`: that could not be seen.
+pub(crate) fn once_woken(asked: &Asking, tid: u32, word: u64, time: Duration) -> Option<bool> {
+    if let Some(core) = asked.core {
+        return woken(core, &core.thread(tid).ok()?.state, word, time);
+    }
+    let pid = asked.pid;
+    // ptrace belongs to the thread that started the copy.
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let live = Live::open(pid).ok()?;
+            let captured = live.capture_with(tid, STOPS, Moment::Now, &Wanted::default());
+            woken(&live, &captured.ok()?.state, word, time)
+        });
+        asking.join().ok().flatten()
+    })
+}
+
+/// A condition variable's words lie that close together.
+const CONDITION: u64 = 48;
+
+fn woken(source: &dyn Source, state: &ThreadState, word: u64, time: Duration) -> Option<bool> {
+    let _keeping = keep();
+    let pages = Pages::new(source);
+    let mut copy = Replica::start(&pages, state).ok()?;
+    // It counts up, as a signal does.
+    copy.suppose(Supposition::Number).ok()?;
+    let ran = copy.run(&mut [], Instant::now() + time).ok()?;
+    let waits_there = |one: &&Supposed| {
+        futex::is_futex(one.number)
+            && futex::waits_for_word(futex::command(&one.arguments))
+            && one.arguments[0].abs_diff(word) < CONDITION
+    };
+    let times = copy.supposed().iter().filter(waits_there).count();
+    match ran {
+        _ if times > 1 => Some(false),
+        Ran::Halt(Halt::Blocks { .. } | Halt::Exits) | Ran::TimeOver if times == 1 => Some(true),
+        _ => None,
+    }
 }
 
 fn target(address: u64, expected: u32) -> Target {
@@ -371,7 +441,7 @@ mod tests {
         use Strength::{Circular, Late, Next};
         assert_eq!(told(&[(Late, 2), (Next, 3), (Circular, 4)]), [3]);
         assert_eq!(told(&[(Late, 2), (Circular, 4)]), [2]);
-        assert!(told(&[(Circular, 4)]).is_empty());
+        assert!(told(&[(Circular, 4)]).is_empty(), "its code has no name");
         assert!(told(&[]).is_empty());
     }
 

@@ -97,6 +97,7 @@ pub(crate) fn tell(
         known: FxHashMap::default(),
         call: None,
         went_on: false,
+        was_fed: false,
     };
     let mut proofs = run_copies(process, source, &seen, &mut ends);
     for (number, target) in targets.iter().enumerate() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, CodeReader};
 use flagfinder_linux::futex;
+use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::limit;
 use flagfinder_replica::{
     keep, Halt, MadeCall, Pages, Ran, Replica, Source, Supposed, Supposition, ThreadState, Watched,
@@ -188,6 +189,7 @@ fn run_copy(
                 Ran::Halt(halt) => matches!(halt, Halt::Blocks { .. } | Halt::Exits),
                 _ => true,
             };
+            judge.was_fed |= copy.supposed().iter().any(is_fed);
             let is_it = |made: &&MadeCall| judge.call.is_some_and(|is_it| is_it(made));
             if let Some(made) = copy.made().iter().find(is_it) {
                 let supposed = &copy.supposed()[..made.supposed];
@@ -236,6 +238,11 @@ fn run_copy(
         }
     }
     Ok(Ended::Halted)
+}
+
+/// Did the answer tell more than that time passed?
+fn is_fed(one: &Supposed) -> bool {
+    syscalls::role(one.number, &one.arguments) != Role::Sleep
 }
 
 /// `waiting`: the own id of the thread that waits; `supposed`: what was answered before the other

@@ -96,6 +96,38 @@ static void *beat(void *unused)
     return unused;
 }
 
+static void *wait_for_any_change(void *unused)
+{
+    tid_of_holder = own_tid();
+    pthread_mutex_lock(&one);
+    pthread_cond_wait(&changed, &one);
+    return unused;
+}
+
+/* The same, and the thread asks for nothing: any signal would do. */
+static void wakeup_before_the_wait(const char *folder)
+{
+    (void)folder;
+    pthread_cond_signal(&changed);
+    start(beat, NULL);
+    pthread_t worker = start(wait_for_any_change, NULL);
+    truth("lost-wakeup", getpid(), tid_of_holder);
+    pthread_join(worker, NULL);
+}
+
+/* main would signal once the worker has ended, which waits for the signal. */
+static void signal_behind_the_join(const char *folder)
+{
+    (void)folder;
+    pthread_t worker = start(wait_for_change, NULL);
+    truth("deadlock", getpid(), 0);
+    pthread_join(worker, NULL);
+    pthread_mutex_lock(&one);
+    done = 1;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&one);
+}
+
 /* The heartbeat thread could signal, but it never does. */
 static void lost_wakeup_beside_a_heartbeat(const char *folder)
 {
@@ -291,6 +323,8 @@ const struct scenario in_threads[] = {
     {"lock_of_a_sleeper", lock_of_a_sleeper},
     {"ab_ba", ab_ba},
     {"lost_wakeup", lost_wakeup},
+    {"wakeup_before_the_wait", wakeup_before_the_wait},
+    {"signal_behind_the_join", signal_behind_the_join},
     {"lost_wakeup_beside_a_heartbeat", lost_wakeup_beside_a_heartbeat},
     {"any_of_two", any_of_two},
     {"starved_pool", starved_pool},

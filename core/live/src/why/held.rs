@@ -18,6 +18,9 @@ use flagfinder_waits::proc::Call;
 /// Where glibc keeps named semaphores (sem_overview(7)).
 const SEMAPHORES: &str = "/dev/shm/sem.";
 
+/// What a wait in `pthread_cond_wait` is called.
+pub const CONDITION: &str = "condition variable";
+
 /// What the thread waits for in futex(2). `stack`: its open calls.
 pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Option<Obstacle> {
     let inside = process.inside.as_ref()?;
@@ -76,8 +79,8 @@ fn kind(futex: &Futex, shape: &str, owner: &Owner) -> Kind {
 /// What the word belongs to, by the function of the C library that waits.
 fn shape(stack: &[Code], futex: &Futex) -> &'static str {
     const SHAPES: [(&str, &str); 8] = [
-        ("pthread_cond_", "condition variable"),
-        ("cnd_wait", "condition variable"),
+        ("pthread_cond_", CONDITION),
+        ("cnd_wait", CONDITION),
         ("sem_", "semaphore"),
         ("pthread_barrier_", "barrier"),
         ("pthread_rwlock_", "read-write lock"),
@@ -87,7 +90,7 @@ fn shape(stack: &[Code], futex: &Futex) -> &'static str {
     ];
     // Fields of glibc's structures, where debug information names them.
     const FIELDS: [(&str, &str); 3] = [
-        ("__g_signals", "condition variable"),
+        ("__g_signals", CONDITION),
         ("__wrphase_futex", "read-write lock"),
         ("__writers_futex", "read-write lock"),
     ];

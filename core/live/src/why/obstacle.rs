@@ -156,6 +156,8 @@ pub struct Obstacle {
     pub debtors: Vec<Debtor>,
     /// The debtors are the threads that are left; nothing says which of them it is.
     pub by_elimination: bool,
+    /// Threads that go their rounds, and of which copies did not end it.
+    pub passing: Vec<(u32, u32)>,
     /// What the thread waits for if nobody owes it.
     pub otherwise: End,
     /// How it is known then.
@@ -187,6 +189,7 @@ impl Obstacle {
             },
             debtors: Vec::new(),
             by_elimination: false,
+            passing: Vec::new(),
             otherwise: end,
             known: Known::Seen,
             side: None,
@@ -218,6 +221,25 @@ impl Obstacle {
         let is_own =
             |one: &Debtor| matches!(one.who, Who::Thread(of, _) | Who::AnyOf(of, _) if of == pid);
         !self.debtors.is_empty() && self.debtors.iter().all(is_own)
+    }
+
+    /// A debtor that is left over, without threads of which copies did not end the wait.
+    pub fn leave(&mut self, debtor: Debtor, passing: &[u32]) {
+        let (pid, tids) = match &debtor.who {
+            Who::Thread(pid, tid) => (*pid, vec![*tid]),
+            Who::AnyOf(pid, tids) => (*pid, tids.to_vec()),
+            Who::Process(..) => return self.debtors.push(debtor),
+        };
+        let (passing, left): (Vec<u32>, Vec<u32>) =
+            tids.into_iter().partition(|tid| passing.contains(tid));
+        self.passing.extend(passing.iter().map(|tid| (pid, *tid)));
+        match passing.is_empty() {
+            true => self.debtors.push(debtor),
+            false => {
+                let any = Debtor::any_of(pid, left, debtor.reason.clone());
+                self.debtors.extend(any);
+            }
+        }
     }
 
     /// Any of these may end the wait; nothing says which.

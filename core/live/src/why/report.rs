@@ -94,6 +94,9 @@ pub enum RootKind {
     /// A thread that uses the processor, or that is kept from it.
     Computes,
     Deadlock,
+    /// What a thread waits for is there already, and nobody is left to wake it.
+    #[serde(rename = "lost-wakeup")]
+    LostWakeup,
     Unknown,
 }
 

@@ -17,6 +17,7 @@ use super::children;
 use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
 use super::flags;
+use super::held::CONDITION;
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::place::{is_on, is_passing};
@@ -25,7 +26,7 @@ use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::served::{from_client, from_peer};
 use super::terms::Terms;
 use super::way::{Chosen, Outcome, Way};
-use crate::effects::{ahead, Ahead, Asking, Effect};
+use crate::effects::{ahead, once_woken, Ahead, Asking, Effect};
 use crate::helpers::what_it_does;
 use crate::owed_proof::Strength;
 use crate::report::ThreadReport;
@@ -43,6 +44,8 @@ const MOST_STEPPED: usize = 2;
 const BUDGET: Duration = Duration::from_millis(300);
 /// Time for all copies of threads that may end the sleep of another.
 const COPIES: Duration = Duration::from_millis(1500);
+/// Time for a copy of a thread that waits.
+const OF_WAITER: Duration = Duration::from_millis(200);
 
 pub struct Walk<'a> {
     pub processes: &'a mut Processes,
@@ -105,7 +108,7 @@ impl<'a> Walk<'a> {
         let (mut root, weight) = match found.outcome {
             Outcome::Root(root, weight) => (root, weight),
             // At the beginning of a path there is no other thread to go back to.
-            Outcome::Circle { .. } | Outcome::Idle => {
+            Outcome::Circle { .. } | Outcome::Idle | Outcome::Passes => {
                 let end = End::unknown("the threads wait for each other");
                 (end.root(&self.node((pid, tid))), Weight::Unknown)
             }
@@ -140,12 +143,11 @@ impl<'a> Walk<'a> {
     /// Threads of which a copy ends the wait owe it, in place of all that are left. `is_lone`: the
     /// thread waits for nothing else.
     fn ask_who_ends(&mut self, waiting: Place, obstacle: &mut Obstacle, is_lone: bool) {
-        let mut left = Vec::new();
         let mut proved: Vec<(Strength, Debtor)> = Vec::new();
         for debtor in std::mem::take(&mut obstacle.debtors) {
             let asked = self.ask(&debtor, waiting, is_lone);
             let Some((pid, effect, ahead)) = asked else {
-                left.push(debtor);
+                obstacle.debtors.push(debtor);
                 continue;
             };
             let is_own = pid == waiting.0 && waiting != self.first;
@@ -162,17 +164,21 @@ impl<'a> Walk<'a> {
                     obstacle.known = Known::Assumed;
                     obstacle.otherwise = end;
                 }
-                _ => left.push(debtor),
+                _ if obstacle.by_elimination => {
+                    obstacle.leave(debtor.clone(), &ahead.passing);
+                }
+                _ => obstacle.debtors.push(debtor.clone()),
             }
         }
         if let Some(best) = proved.iter().map(|(strength, _)| *strength).max() {
             if std::mem::take(&mut obstacle.by_elimination) {
-                left.clear();
+                obstacle.debtors.clear();
+                obstacle.passing.clear();
                 proved.retain(|(strength, _)| *strength == best);
             }
         }
-        left.extend(proved.into_iter().map(|(_, debtor)| debtor));
-        obstacle.debtors = left;
+        let proved = proved.into_iter().map(|(_, debtor)| debtor);
+        obstacle.debtors.extend(proved);
     }
 
     /// What copies of the threads of a debtor's process do. `None`: they are not to be asked.
@@ -209,23 +215,31 @@ impl<'a> Walk<'a> {
     /// What copies of the threads of a process do, which may end the wait of this one.
     fn ahead(&mut self, pid: u32, waiting: Place, effect: &Effect) -> Option<Ahead> {
         let time = self.terms.deadline.at_most(self.to_copy);
-        let process = self.processes.get(pid).filter(|_| !time.is_zero())?;
-        let inside = process.inside.as_ref()?;
-        let own_id = process.own_ids.iter().find(|(_, tid)| **tid == waiting.1);
-        let own_id = own_id.map_or(waiting.1, |(own, _)| *own);
-        let asked = Asking {
-            pid,
-            names: &inside.names,
-            activities: &process.activities,
-            core: self.terms.core,
-            waiting: (pid == waiting.0).then_some((waiting.1, own_id)),
-        };
+        let waiting = (pid == waiting.0).then_some(waiting.1);
+        let asked = self.asking(pid, waiting).filter(|_| !time.is_zero())?;
         let (begin, before) = (Instant::now(), Effort::begin());
         let found = ahead(&asked, effect, time);
         self.to_copy = self.to_copy.saturating_sub(begin.elapsed());
         // This time does not count for the chain.
         self.effort.leave_out(before);
         found
+    }
+
+    /// `waiting`: a thread of the process for which the others are asked.
+    fn asking(&mut self, pid: u32, waiting: Option<u32>) -> Option<Asking> {
+        let process = self.processes.get(pid)?;
+        let inside = process.inside.as_ref()?;
+        let own_id = |tid: u32| {
+            let known = process.own_ids.iter().find(|(_, one)| **one == tid);
+            known.map_or(tid, |(own, _)| *own)
+        };
+        Some(Asking {
+            pid,
+            names: &inside.names,
+            activities: &process.activities,
+            core: self.terms.core,
+            waiting: waiting.map(|tid| (tid, own_id(tid))),
+        })
     }
 
     fn examine(&mut self, (pid, tid): Place, begins: bool) -> Examined {
@@ -358,7 +372,47 @@ impl<'a> Walk<'a> {
         }
         trail.path.pop();
         let nested = trail.fanned.contains(&pid);
-        choose(ways, &node, trail.path.len(), nested)
+        let found = choose(ways, &node, trail.path.len(), nested);
+        match &obstacles[..] {
+            [only] if found.is_nobody(&node) => self.lost_wakeup(place, only).unwrap_or(found),
+            _ => found,
+        }
+    }
+
+    /// Nobody is left that would wake the thread. A copy of it, woken, goes on: what it waits for
+    /// is there, or it asks for nothing.
+    fn lost_wakeup(&mut self, place: Place, obstacle: &Obstacle) -> Option<Chosen> {
+        let is_condition = obstacle.waits_for.name.starts_with(CONDITION);
+        let address = obstacle
+            .waits_for
+            .address
+            .as_deref()
+            .filter(|_| is_condition)?;
+        let word = u64::from_str_radix(address.trim_start_matches("0x"), 16).ok()?;
+        let time = self.terms.deadline.at_most(self.to_copy).min(OF_WAITER);
+        let asked = self.asking(place.0, None).filter(|_| !time.is_zero())?;
+        once_woken(&asked, place.1, word, time).filter(|goes_on| *goes_on)?;
+        let what = format!(
+            "a copy of thread {}, once woken, goes on: it was woken before it slept, or not at \
+             all, and no thread is left to do it",
+            place.1
+        );
+        let examined = self.examined.get(&place.1)?;
+        let node = self.node(place);
+        let link = Link {
+            waiter: node.clone(),
+            waits_for: obstacle.waits_for.clone(),
+            owed_by: None,
+            known: Known::Proved,
+            reason: what.clone(),
+            stack: examined.stack.clone(),
+            at: obstacle.at.clone().or(examined.at.clone()),
+            supposed: Vec::new(),
+        };
+        Some(Chosen {
+            links: vec![link],
+            ..Chosen::end(End::fault(RootKind::LostWakeup, what), &node)
+        })
     }
 
     /// All that may end this one wait. `is_lone`: the thread waits for nothing else from outside
@@ -380,7 +434,7 @@ impl<'a> Walk<'a> {
             at: obstacle.at.clone().or(examined.at.clone()),
             supposed: Vec::new(),
         };
-        if obstacle.debtors.is_empty() {
+        if obstacle.debtors.is_empty() && obstacle.passing.is_empty() {
             let handler = self.handler(node.pid).filter(|_| obstacle.by_elimination);
             let end = handler.map_or_else(|| obstacle.otherwise.clone(), End::unknown);
             let first = step(None, obstacle.known, end.what.clone());
@@ -406,6 +460,14 @@ impl<'a> Walk<'a> {
                 let found = Chosen::end(End::unknown(what), node);
                 ways.push(Way::new(first, found, fans, false));
             }
+        }
+        for place in &obstacle.passing {
+            let owed = OwedBy {
+                node: self.node(*place),
+                code: None,
+            };
+            let first = step(Some(owed), Known::Assumed, obstacle.reason.clone());
+            ways.push(Way::new(first, Chosen::bare(Outcome::Passes), fans, false));
         }
         for (place, debtor, direct) in all {
             let owing = self.node(place);
