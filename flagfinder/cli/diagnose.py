@@ -75,14 +75,6 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="N",
         help="compare N stretches before a wait, too, to find the one that went well (default 0)",
     )
-    parser.add_argument(
-        "--beam",
-        type=Number("number of paths", 1, 1000),
-        metavar="N",
-        help="by rule, follow the N best paths back at once (default 8; 1: the best edge at each "
-        "step)",
-    )
-    parser.needs("--beam", "is for what is decided by rule", lambda o: not o.answers)
 
 
 def nothing_found(graph: EventGraph, thread: int | None) -> str:
@@ -98,7 +90,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if answers is None and not options.auto and sys.stdin.isatty():
         ask = on_terminal(terminal)
     graph = open_graph(options.file)
-    found = diagnose(graph, options.thread, options.at, options.preceding, ask, options.beam)
+    found = diagnose(graph, options.thread, options.at, options.preceding, ask)
     if answers and answers.left:
         terminal.warning(
             f"{options.answers}: {count(answers.left, 'answer')} to questions that were not asked"

@@ -172,20 +172,18 @@ def diagnose(
     at: int | None = None,
     preceding: int = 0,
     ask: Callable[[Question], int] | None = None,
-    beam: int | None = None,
 ) -> Diagnosis | None:
     """Explains the hang of ``thread`` at the time ``at`` (ns, CLOCK_MONOTONIC).
 
     Without ``thread``, of the main thread of what was recorded; without ``at``, the last mark, else
     the most unusual stretch. ``preceding``: how many stretches before a wait are compared, too, in
     the search for one that went well. ``ask`` answers questions by the number of a choice, from 1;
-    without it all is decided by rule, and ``beam`` paths are followed at once (1: the best edge at
-    each step; None: the engine's own number). None when no thread did anything for a millisecond,
-    or there is no such thread.
+    without it all is decided by rule. None when no thread did anything for a millisecond, or there
+    is no such thread.
     """
     answers: list[int] = []
     while True:
-        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers, beam)
+        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers)
         if outcome is None:
             return None
         if ask is None or "diagnosis" in outcome:

@@ -94,18 +94,11 @@ class EventGraph:
         at: int | None,
         preceding: int,
         answers: Sequence[int] | None,
-        beam: int | None,
     ) -> OutcomeFields | None:
         """The engine's diagnosis, or its next question; use ``flagfinder.diagnose`` for the typed
         one.
         """
-        request = {
-            "thread": thread,
-            "at": at,
-            "preceding": preceding,
-            "answers": answers,
-            "beam": beam,
-        }
+        request = {"thread": thread, "at": at, "preceding": preceding, "answers": answers}
         found = self._core.diagnose(json.dumps(request))
         fields: OutcomeFields | None = json.loads(found) if found is not None else None
         return fields

@@ -30,12 +30,11 @@ pub fn ask(graph: &Graph) {
             most: Some(100),
         };
         let _ = critical_path(graph, &path);
-        for beam in [None, Some(1)] {
+        for answers in [None, Some(vec![1, 2])] {
             let request = Request {
                 thread: Some(tid),
                 preceding: 2,
-                answers: beam.map(|_| vec![1, 2]),
-                beam,
+                answers,
                 ..Request::default()
             };
             let _ = diagnose(graph, &request);

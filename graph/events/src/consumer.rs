@@ -356,7 +356,8 @@ impl Consumer {
         let ts = clock::monotonic();
         for tid in self.hangs.late(ts) {
             let text = format!("thread {tid} is not back at its event wait");
-            self.mark(&Mark { ts, text })?;
+            let tid = Some(tid);
+            self.mark(&Mark { ts, text, tid })?;
         }
         self.looks.begin_hot(self.hot.take());
         self.write_looks(false)?;

@@ -148,6 +148,9 @@ pub struct Mark {
     pub ts: u64,
     /// As the user gave it, or which thread hung; may be empty.
     pub text: String,
+    /// The thread that hung, if the recorder noticed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tid: Option<u32>,
 }
 
 /// Something that was announced while recording.

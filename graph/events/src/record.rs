@@ -239,6 +239,7 @@ impl Recorder {
         let _ = self.words.send(Word::Mark(Mark {
             ts: clock::monotonic(),
             text: text.into(),
+            tid: None,
         }));
     }
 

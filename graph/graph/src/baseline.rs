@@ -27,25 +27,44 @@ fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
     first.number == second.number && (!has_object || first.first == second.first)
 }
 
-pub fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
+fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
     ending(graph, wait).is_some()
+}
+
+/// The edge by which a thread ended a wait; `None` where no thread did it. A signal of which the
+/// waiting thread died is no end of what it waited for, nor is one that stopped it.
+fn end_of(graph: &Graph, wait: &Wait) -> Option<Edge> {
+    let next = wait.next?;
+    let row = graph.vertex(next);
+    let died = || row.blocks == 0 && graph.of(row.thread).last() == Some(&next);
+    let by_signal = || died() || graph.meta.stopped.contains_key(&next);
+    let is_end = |edge: &Edge| {
+        edge.kind().is_strong()
+            && !graph.woke_nobody(edge)
+            && !(edge.kind() == EdgeKind::Signal && by_signal())
+    };
+    let others = || graph.others_into(next).iter().copied().rfind(is_end);
+    graph.cause(next).filter(is_end).or_else(others)
+}
+
+/// The edge from the thread that ended a wait, and so owed the wake.
+pub fn ender(graph: &Graph, wait: &Wait) -> Option<Edge> {
+    end_of(graph, wait).filter(|edge| edge.from != NOBODY)
 }
 
 /// How the wait ended, and by which thread: `None` where no thread did it.
 fn ending(graph: &Graph, wait: &Wait) -> Option<(EdgeKind, u32)> {
-    let next = wait.next?;
-    let is_end = |edge: &Edge| edge.kind().is_strong() && !graph.woke_nobody(edge);
-    let others = || graph.others_into(next).iter().copied().rfind(is_end);
-    let strong = graph.cause(next).filter(is_end).or_else(others)?;
-    let from = if strong.from == NOBODY {
-        u32::MAX
-    } else {
-        graph.vertex(strong.from).thread
+    let end = end_of(graph, wait)?;
+    let from = match end.from {
+        NOBODY => u32::MAX,
+        from => graph.vertex(from).thread,
     };
-    Some((strong.kind(), from))
+    Some((end.kind(), from))
 }
 
-fn candidates<'g>(graph: &'g Graph, hang: &'g Wait) -> impl Iterator<Item = Wait> + 'g {
+/// Much shorter waits in the same place.
+pub fn shorter<'g>(graph: &'g Graph, hang: &Wait) -> impl Iterator<Item = Wait> + 'g {
+    let hang = *hang;
     let thread = graph.vertex(hang.vertex).thread;
     graph.waits(thread).filter(move |wait| {
         wait.vertex != hang.vertex
@@ -53,11 +72,6 @@ fn candidates<'g>(graph: &'g Graph, hang: &'g Wait) -> impl Iterator<Item = Wait
             && wait.dur().saturating_mul(MUCH_SHORTER) <= hang.dur()
             && ended_by_thread(graph, wait)
     })
-}
-
-/// Whether there are much shorter waits in the same place.
-pub fn is_unusual(graph: &Graph, hang: &Wait) -> bool {
-    candidates(graph, hang).next().is_some()
 }
 
 /// How many of the vertex and those before it, `preceding` at most, have the same semantic events,
@@ -140,7 +154,7 @@ fn is_by_peer(graph: &Graph, hang: &Wait, wait: &Wait) -> bool {
 /// messages went to the same threads, which is the most similar; of those the newest before the
 /// hang, else the first after it.
 fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
-    let mut all: Vec<Wait> = candidates(graph, hang).collect();
+    let mut all: Vec<Wait> = shorter(graph, hang).collect();
     let vertices = all.iter().map(|wait| wait.vertex);
     let receivers = Receivers::of(graph, vertices.chain([hang.vertex]));
     all.sort_by_cached_key(|wait| {

@@ -4,6 +4,7 @@
 use std::hash::Hasher;
 
 use flagfinder_events::{Call, Context, Event, EventFile, Kind, State};
+use flagfinder_linux::life;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ahead::Ahead;
@@ -17,6 +18,7 @@ use crate::profile::{code_of, name_hot_calls};
 use crate::ran::{Running, Spot};
 use crate::requests::Requests;
 use crate::stacks::Stacks;
+use crate::stops::Stops;
 use crate::targets::targets;
 use crate::threads::{ByCpu, Numbers, Thread};
 use crate::vertex::{Vertex, NO_RESULT};
@@ -47,6 +49,7 @@ pub(crate) struct Builder<'f> {
     pub(crate) requests: Requests,
     pub(crate) hot: HotCalls,
     ran: Running,
+    stops: Stops,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -264,6 +267,10 @@ impl Builder<'_> {
         }
         let blocks = state != State::Dead;
         self.vertices.ends_in(open, event.words[0], blocks);
+        if state == State::Stopped {
+            let stop = self.stops.of(self.meta.threads[thread].pid);
+            self.meta.stopped.insert(open, stop);
+        }
         let known = &mut self.threads[thread];
         (known.open, known.last, known.waits_in) = (None, Some(open), event.words[0]);
         let stack = self.stack(event.a, event);
@@ -288,7 +295,10 @@ impl Builder<'_> {
         let last = known.last;
         let waited = Call::unpack(known.waits_in);
         let vertex = self.begin(woken, event.ts);
-        let (kind, has_waker) = classify(event, waited);
+        let (kind, has_waker) = match classify(event, waited) {
+            (EdgeKind::Exit, _) if self.is_killed(event, woken) => (EdgeKind::Weak, false),
+            known => known,
+        };
         let from = if event.context() == Context::Timeout {
             last.unwrap_or(NOBODY)
         } else if kind == EdgeKind::Timer {
@@ -314,9 +324,23 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether the end of its process ends the woken thread, too: what it waited for did not come.
+    fn is_killed(&mut self, event: &Event, woken: usize) -> bool {
+        let waker = self.thread(event.a);
+        let ends = event
+            .waker_call()
+            .is_some_and(|call| life::exits_process(call.into()));
+        ends && self.meta.threads[waker].pid == self.meta.threads[woken].pid
+    }
+
     /// The kernel reports a signal just after it has woken the thread for it.
     fn signal(&mut self, event: &Event) {
         let thread = self.thread(event.b);
+        if Stops::stops(event) {
+            let is_thread = event.context() == Context::Task && event.a != 0;
+            let by = is_thread.then(|| self.thread(event.a) as u32);
+            self.stops.sent(self.meta.threads[thread].pid, event, by);
+        }
         let Some((vertex, by, ts)) = self.threads[thread].woken else {
             return;
         };
@@ -453,6 +477,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         requests: Requests::default(),
         hot: HotCalls::default(),
         ran: Running::default(),
+        stops: Stops::default(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {

@@ -2,28 +2,28 @@
 //! Algorithm 1 of Argus, answered by rule (`--auto`) or by the user: from a hang to the thread
 //! that is to blame for it.
 //!
-//! A wait is compared with its *baseline*: the newest wait of the same thread in the same call at
-//! the same place that was much shorter. The threads on the path that woke the baseline, and on the
-//! one that ended the hang if it ended, should have done so again: each of them that did something
-//! unusual meanwhile is a culprit, and is diagnosed in turn ("the culprit of the culprit").
+//! The thread that ended a wait owed its end: what it did meanwhile is diagnosed in turn ("the
+//! culprit of the culprit"). A wait that no thread ended is compared with its *baseline*: the newest
+//! wait of the same thread in the same call at the same place that was much shorter. The threads on
+//! the path that woke the baseline should have done so again.
 
 use flagfinder_events::Call;
 
-use crate::activity::{at, describe, during, stretches, Activity, Class};
-use crate::baseline::{asked, asked_others, baseline, choice, ended_by_thread, is_unusual};
-use crate::diagnosis::{Culprit, Diagnosis, Member, Outcome, PathStep, Request, SetOff, BEAM};
+use crate::activity::{at, describe, during, is_owed_by_nobody, Activity, Class};
+use crate::baseline::{asked, asked_others, baseline, choice, ender};
+use crate::diagnosis::{Culprit, Diagnosis, Known, Member, Outcome, PathStep, Request, SetOff};
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
+use crate::hangs::{self, candidates, Hang};
 use crate::inversion::inversion;
 use crate::question::{Guide, Question};
 use crate::slice::{slice, strong_cause, Step};
 use crate::starved::starved;
+use crate::work::work;
 
 const DEEPEST: usize = 16;
-/// An ordinary wait counts less than a wait beside which there are shorter ones.
-const ORDINARY: u64 = 4;
-/// Shorter stretches are no hangs.
-const SHORTEST: u64 = 1_000_000;
+/// Most other hangs that are told.
+const OTHERS: usize = 4;
 
 struct Search<'g> {
     graph: &'g Graph,
@@ -75,7 +75,7 @@ fn member(graph: &Graph, thread: u32) -> Member {
 type Answered<T> = Result<T, Box<Question>>;
 
 impl Search<'_> {
-    fn blame(&mut self, activity: &Activity, depth: usize) {
+    fn blame(&mut self, activity: &Activity, depth: usize, how: Known) {
         let vertex = activity.vertex;
         let thread = self.graph.thread(vertex);
         let known = self
@@ -109,11 +109,15 @@ impl Search<'_> {
                 .flatten(),
             inversion: waited.and_then(|wait| inversion(self.graph, &wait, now.thread)),
             ran: self.graph.ran(vertex).cloned(),
+            known: how,
+            work: (activity.class == Class::Busy)
+                .then(|| work(self.graph, now.thread, activity.start, activity.end)),
         });
     }
 
-    /// Explains what a thread did, deepest cause first.
-    fn explain(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
+    /// Explains what a thread did, deepest cause first. `known`: how it is known that the thread
+    /// before waits for it.
+    fn explain(&mut self, activity: &Activity, depth: usize, known: Known) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
         self.open.push(thread);
         self.waits.push(activity.wait);
@@ -130,25 +134,26 @@ impl Search<'_> {
         self.open.pop();
         self.waits.pop();
         if depth > 0 {
-            self.blame(activity, depth);
+            self.blame(activity, depth, known);
         }
         Ok(())
     }
 
-    /// The threads that owed the wake are looked for on the path of the hang's own end, then among
-    /// those that have what it waits for, then on the path of its baseline, and last among those at
-    /// the other end.
+    /// The thread that ended a wait owed it: nothing outweighs that. Where no thread did, those that
+    /// have what it waits for did, then those on the path that ended its baseline, and last the
+    /// one at the other end.
     fn explain_wait(&mut self, wait: &Wait, depth: usize) -> Answered<()> {
         let graph = self.graph;
-        if let Some(next) = wait.next.filter(|_| ended_by_thread(graph, wait)) {
+        if let Some((next, end)) = wait.next.zip(ender(graph, wait)) {
             let own = slice(graph, next, wait.start, &mut self.guide)?;
             if depth == 0 {
                 self.path.clone_from(&own);
                 self.baseline = baseline(graph, wait, self.preceding, &mut Guide::new(None))?;
             }
-            if self.search_path(&own, wait, depth)? {
-                return Ok(());
-            }
+            return self.follow(&own, end.from, wait, depth);
+        }
+        if is_owed_by_nobody(graph, wait) {
+            return Ok(());
         }
         if self.search_awaited(wait.vertex, EdgeKind::Holds, depth)? {
             return Ok(());
@@ -160,9 +165,7 @@ impl Search<'_> {
         }
         if depth == 0 {
             self.baseline = well;
-            if self.path.is_empty() {
-                self.path.clone_from(&path);
-            }
+            self.path.clone_from(&path);
         }
         // The baseline waited for another request: the thread that was asked this time owes the
         // answer. If the user has chosen the baseline, it counts all the same.
@@ -177,10 +180,60 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Blames the nearest thread on the path of a wait's own end. What is behind it is found when
+    /// what it did is explained; only a thread that waited for events meanwhile, and handed on what
+    /// came, owed nothing of its own. `end`: the vertex that ended the wait.
+    fn follow(&mut self, path: &[Step], end: u32, wait: &Wait, depth: usize) -> Answered<()> {
+        let graph = self.graph;
+        let (from, to) = (wait.start, wait.end);
+        let end = Step {
+            vertex: end,
+            edge: None,
+        };
+        let first = path.get(1).filter(|step| step.edge != Some(EdgeKind::Weak));
+        let mut seen = Vec::new();
+        for step in [*first.unwrap_or(&end)].iter().chain(path.iter().skip(2)) {
+            let thread = graph.vertex(step.vertex).thread;
+            if seen.contains(&thread) {
+                continue;
+            }
+            if self.open.contains(&thread) {
+                self.close(thread, wait);
+                break;
+            }
+            seen.push(thread);
+            if let Some(activity) = during(graph, thread, from, to) {
+                return self.explain(&activity, depth + 1, Known::Ended);
+            }
+            let work = work(graph, thread, from, to);
+            if work.looking * 2 < to - from {
+                return self.explain(&busy(step.vertex, wait), depth + 1, Known::Ended);
+            }
+        }
+        // All of them only handed on.
+        match seen.first() {
+            Some(_) => self.explain(&busy(end.vertex, wait), depth + 1, Known::Ended),
+            None => Ok(()),
+        }
+    }
+
+    /// A thread is met again whose wait is being explained: a circle, if its wait went on while this
+    /// one did. It may have ended by a limit of time before it ended this one.
+    fn close(&mut self, thread: u32, wait: &Wait) {
+        let Some(place) = self.open.iter().position(|&open| open == thread) else {
+            return;
+        };
+        // The wait itself is on its own path; only another thread in between makes a circle.
+        let overlaps = |other: Wait| other.start < wait.end && wait.start < other.end;
+        if place + 1 < self.open.len() && self.waits[place].is_some_and(overlaps) {
+            self.circle = self.open[place..].to_vec();
+        }
+    }
+
     /// Whether a thread is to blame that was woken just before the wait.
     fn search_asked(&mut self, wait: &Wait, depth: usize) -> Answered<bool> {
         for thread in asked(self.graph, wait) {
-            if self.suspect(thread, wait.start, wait.end, depth)? {
+            if self.suspect(thread, wait, depth, Known::Asked)? {
                 return Ok(true);
             }
         }
@@ -201,6 +254,10 @@ impl Search<'_> {
         if awaited.is_empty() || kind == EdgeKind::Peer && awaited.len() > 1 {
             return Ok(false);
         }
+        let known = match kind {
+            EdgeKind::Holds => Known::Holds,
+            _ => Known::Peer,
+        };
         for (thread, ts) in awaited {
             if let Some(place) = self.open.iter().position(|&open| open == thread) {
                 self.circle = self.open[place..].to_vec();
@@ -209,15 +266,14 @@ impl Search<'_> {
             let since = graph.vertex(vertex).end.min(ts);
             let then = at(graph, thread, ts).or_else(|| during(graph, thread, since, ts));
             if let Some(activity) = then {
-                self.explain(&activity, depth + 1)?;
+                self.explain(&activity, depth + 1, known)?;
             }
         }
         Ok(true)
     }
 
-    /// Whether a thread on the path is to blame. The nearest one owes the wake. The threads behind
-    /// it either owe theirs to it, and are found when it is explained, or have done their part and
-    /// wait for the next thing to do.
+    /// Whether a thread on the path of a wait that went well is to blame. The nearest one that did
+    /// something unusual this time is.
     fn search_path(&mut self, path: &[Step], wait: &Wait, depth: usize) -> Answered<bool> {
         let mut seen = Vec::new();
         for step in path {
@@ -225,8 +281,12 @@ impl Search<'_> {
             if seen.contains(&thread) {
                 continue;
             }
+            let is_nearest = seen.len() == 1;
             seen.push(thread);
-            if self.suspect(thread, wait.start, wait.end, depth)? {
+            if is_nearest {
+                self.close(thread, wait);
+            }
+            if self.suspect(thread, wait, depth, Known::Before)? {
                 return Ok(true);
             }
         }
@@ -242,63 +302,40 @@ impl Search<'_> {
             .filter(|edge| self.graph.vertex(edge.to).thread == thread)
             .map(|edge| self.graph.vertex(edge.from).thread)
             .collect();
+        let all = Wait {
+            vertex: activity.vertex,
+            next: None,
+            start: activity.start,
+            end: activity.end,
+        };
         for writer in writers {
-            self.suspect(writer, activity.start, activity.end, depth)?;
+            self.suspect(writer, &all, depth, Known::Flag)?;
         }
         Ok(())
     }
 
-    /// Whether the thread did something unusual, which then is explained.
-    fn suspect(&mut self, thread: u32, from: u64, to: u64, depth: usize) -> Answered<bool> {
-        if let Some(place) = self.open.iter().position(|&open| open == thread) {
-            // The wait itself is on its own path; only another thread in between makes a circle.
-            if place + 1 < self.open.len() {
-                self.circle = self.open[place..].to_vec();
-            }
+    /// Whether the thread did something unusual during a wait, which then is explained.
+    fn suspect(&mut self, thread: u32, wait: &Wait, depth: usize, known: Known) -> Answered<bool> {
+        if self.open.contains(&thread) {
             return Ok(false);
         }
-        let found = during(self.graph, thread, from, to);
+        let found = during(self.graph, thread, wait.start, wait.end);
         if let Some(activity) = &found {
-            self.explain(activity, depth + 1)?;
+            self.explain(activity, depth + 1, known)?;
         }
         Ok(found.is_some())
     }
 }
 
-/// The main thread of the recording; if everything was recorded, the thread with the most unusual
-/// stretch.
-fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
-    let threads: Vec<u32> = match request.thread {
-        Some(tid) => graph.thread_of(tid).into_iter().collect(),
-        None => {
-            let mains = graph
-                .meta
-                .pids
-                .iter()
-                .filter_map(|&pid| graph.thread_of(pid));
-            let mains: Vec<u32> = mains.collect();
-            let users = (0..graph.meta.threads.len() as u32)
-                .filter(|&t| !graph.meta.threads[t as usize].kernel);
-            if mains.is_empty() {
-                users.collect()
-            } else {
-                mains
-            }
-        }
-    };
-    let marked = graph.meta.marks.last().map(|mark| mark.ts);
-    let at = request.at.or(marked);
-    let all = threads.iter().flat_map(|&thread| stretches(graph, thread));
-    let meant =
-        all.filter(|a| at.is_none_or(|at| a.start <= at && at <= a.end) && a.dur() >= SHORTEST);
-    meant.max_by_key(|activity| {
-        let unusual = activity.wait.is_none_or(|wait| is_unusual(graph, &wait));
-        if unusual {
-            activity.dur().saturating_mul(ORDINARY)
-        } else {
-            activity.dur()
-        }
-    })
+/// A thread that did many short things during a wait.
+fn busy(vertex: u32, wait: &Wait) -> Activity {
+    Activity {
+        class: Class::Busy,
+        vertex,
+        start: wait.start,
+        end: wait.end,
+        wait: None,
+    }
 }
 
 fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
@@ -323,17 +360,46 @@ fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
 /// The same request and graph have the same outcome, so that a user is asked by beginning anew with
 /// each answer: it takes less than a second.
 pub fn diagnose(graph: &Graph, request: &Request) -> Option<Outcome> {
-    let hang = choose(graph, request)?;
-    Some(match explained(graph, request, &hang) {
+    let mut likely = candidates(graph, request).into_iter();
+    let hang = likely.next()?.activity;
+    let others = likely
+        .filter(|other| other.is_unusual())
+        .filter(|other| other.activity.end <= hang.start || other.activity.start >= hang.end)
+        .take(OTHERS)
+        .map(|other| other.tell(graph));
+    let others = others.collect();
+    Some(match explained(graph, request, &hang, others) {
         Ok(diagnosis) => Outcome::Diagnosis(Box::new(diagnosis)),
         Err(question) => Outcome::Question(question),
     })
 }
 
-fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diagnosis> {
+/// The stretches that may be the hang, the likeliest first.
+pub fn hangs(graph: &Graph, request: &Request) -> Vec<Hang> {
+    let all = candidates(graph, request).into_iter();
+    all.take(hangs::MOST).map(|one| one.tell(graph)).collect()
+}
+
+/// Whether nobody but the hanging thread itself is needed to explain the hang: it did something, or
+/// waited for nothing that a thread owes.
+fn explains_itself(graph: &Graph, hang: &Activity) -> bool {
+    let Some(wait) = hang.wait else {
+        return true;
+    };
+    // A device is nobody, and yet it is known.
+    let by_device = |next| graph.vertex(next).cause() == EdgeKind::Interrupt;
+    is_owed_by_nobody(graph, &wait) || wait.next.is_some_and(by_device)
+}
+
+fn explained(
+    graph: &Graph,
+    request: &Request,
+    hang: &Activity,
+    others: Vec<Hang>,
+) -> Answered<Diagnosis> {
     let mut search = Search {
         graph,
-        guide: Guide::new(request.answers.as_deref()).with_beam(request.beam.unwrap_or(BEAM)),
+        guide: Guide::new(request.answers.as_deref()),
         preceding: request.preceding,
         baseline: None,
         path: Vec::new(),
@@ -342,12 +408,13 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         open: Vec::new(),
         waits: Vec::new(),
     };
-    search.explain(hang, 0)?;
+    search.explain(hang, 0, Known::Itself)?;
     if hang.wait.is_none() {
         search.path = slice(graph, hang.vertex, 0, &mut search.guide)?;
     }
-    if search.culprits.is_empty() {
-        search.blame(hang, 0);
+    let is_alone = search.culprits.is_empty();
+    if is_alone && (explains_itself(graph, hang) || !search.circle.is_empty()) {
+        search.blame(hang, 0, Known::Itself);
     }
     // Stable: of two at the same distance the one on the hang's own path comes first.
     search
@@ -371,6 +438,7 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
             .iter()
             .map(|&one| member(graph, one))
             .collect(),
+        others,
         advice: advice(graph, hang, &search.culprits),
         culprits: search.culprits,
         questions: search.guide.asked.len(),

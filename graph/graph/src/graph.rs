@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::edge::{Edge, EdgeKind};
 use crate::hot_call::HotCall;
 use crate::ran::Ran;
+use crate::stops::Stop;
 use crate::targets::{target_at, Target};
 use crate::vertex::{Details, Vertex};
 use crate::vertices::Vertices;
@@ -82,6 +83,9 @@ pub struct Meta {
     /// What vertices ran that the clock found running.
     #[serde(default)]
     pub ran: BTreeMap<u32, Ran>,
+    /// Of vertices at whose end a signal stopped the thread.
+    #[serde(default)]
+    pub stopped: BTreeMap<u32, Stop>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.

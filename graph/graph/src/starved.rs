@@ -16,9 +16,13 @@ pub struct Starved {
     pub thread: Option<String>,
 }
 
+/// Shorter times without a CPU are usual, ns.
+const SHORTEST: u64 = 1_000_000;
+
 /// Whether a thread had no CPU for most of a vertex.
 pub fn is_starved(vertex: &Vertex) -> bool {
-    vertex.run < (vertex.end - vertex.start) / 2
+    let whole = vertex.end - vertex.start;
+    vertex.run < whole / 2 && whole - vertex.run >= SHORTEST
 }
 
 /// Of the thread of a vertex in which it could run all the time.
@@ -69,16 +73,18 @@ mod tests {
     use crate::graph::{Meta, ThreadMeta};
     use crate::vertices::Vertices;
 
-    /// Thread 0 could run for 100 ns; threads 1 and 2 ran meanwhile, on its CPU and on another.
+    const MS: u64 = 1_000_000;
+
+    /// Thread 0 could run for 100 ms; threads 1 and 2 ran meanwhile, on its CPU and on another.
     fn graph(run: u64) -> Graph {
         let mut vertices = Vertices::default();
         for (thread, cpu, run) in [(0, 3, run), (1, 3, 80), (2, 4, 100)] {
             vertices.push(Vertex {
                 thread,
                 cpu,
-                run,
-                start: 10,
-                end: 110,
+                run: run * MS,
+                start: 10 * MS,
+                end: 110 * MS,
                 ..Vertex::default()
             });
         }
@@ -97,7 +103,7 @@ mod tests {
     #[test]
     fn the_thread_that_had_a_starved_threads_cpu_is_named() {
         let told = starved(&graph(20), 0).unwrap();
-        assert_eq!((told.dur, told.tid), (80, Some(6)));
+        assert_eq!((told.dur, told.tid), (80 * MS, Some(6)));
         assert_eq!(told.thread.as_deref(), Some("t6"));
         assert!(starved(&graph(60), 0).is_none());
     }
