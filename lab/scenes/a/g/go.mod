@@ -1,0 +1,2 @@
+module g
+go 1.20

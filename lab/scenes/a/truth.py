@@ -1,0 +1,17 @@
+B=["./s"]
+SCENES={
+"reads":dict(cmd=B+["reads"],main=["viewer"],root=["loader"]),
+"rounds":dict(cmd=B+["rounds"],main=["frontman"],root=["clerk"]),
+"rwlock":dict(cmd=B+["rwlock"],main=["reader"],root=["compactor"],rclass=["LongWait"]),
+"paced":dict(cmd=B+["paced"],main=["render"],root=["autosave"],rclass=["LongRunning"]),
+"sem":dict(cmd=B+["sem"],main=["eater"],root=["feeder"],rclass=["LongRunning"]),
+"stopped":dict(cmd=B+["stopped"],main=["asker"],root=["backend"]),
+"ring3":dict(cmd=B+["ring3"],main=["desk"],root=["sales","depot","ledger"],circular=True,dur=2.5),
+"starve":dict(cmd=B+["starve"],main=["uimain"],root=["lowprio"],rclass=["LongRunning"]),
+"journal":dict(cmd=B+["journal"],main=["mailer"],root=["journal"]),
+"child":dict(cmd=["python3","child.py"],main=["python3"],root=["sleep"],allowed=["sh"]),
+"queue":dict(cmd=["python3","q.py"],main=["python3"],root=[],unknown=True,dur=3),
+"node":dict(cmd=["node","cli.js"],main=["webcli","node"],root=["node"],rclass=["LongRunning"]),
+"go":dict(cmd=["./gomain"],main=["gomain"],root=["gomain"],rclass=["LongRunning"]),
+"cs":dict(cmd=["python3","client.py"],server=["python3","server.py"],main=["python3"],root=["python3"],rclass=["LongRunning"],role="client"),
+}
