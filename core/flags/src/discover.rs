@@ -5,7 +5,8 @@
 //! (`rounds.rs`). The window before its last round shows what the loop's exits depend on; the last
 //! round shows with which value it was left. One pass over the stores of all threads then tells who
 //! wrote that word. Blind spots: those of `rounds.rs`; words whose value at the end was not
-//! recorded; words that no thread of the process writes (shared memory, the kernel).
+//! recorded; words that no thread of the process writes (shared memory, the kernel). Stores have no
+//! time: one that came before the wait counts as well, where it could have ended it.
 
 use std::collections::BTreeMap;
 
