@@ -23,8 +23,8 @@ _THREADS = 3
 def show_discovery(terminal: Terminal, found: Discovery) -> None:
     """The whole answer."""
     if found.flags:
-        title = f"{count(len(found.flags), 'data flag')}: words that a thread polled until another"
-        terminal.paragraph(Text(f"{title} one wrote them", "bold"), 2)
+        title = f"{count(len(found.flags), 'data flag')}: words that a thread polled until they"
+        terminal.paragraph(Text(f"{title} changed", "bold"), 2)
     else:
         terminal.paragraph(Text("no data flag: no polled word was seen to end a loop", "bold"), 2)
     for one in found.flags[:_SHOWN]:
@@ -38,6 +38,9 @@ def show_discovery(terminal: Terminal, found: Discovery) -> None:
             "to it was recorded"
         )
     label_line(terminal, "note", Text(seen))
+    if found.flags:
+        told = "stores have no time: which of those that could end a wait did it is not known"
+        label_line(terminal, "note", Text(told))
     for note in found.notes:
         label_line(terminal, "note", Text(note))
 
@@ -59,7 +62,7 @@ def _show(terminal: Terminal, one: Discovered) -> None:
         who = Text(f"{writer.thread or 'thread'} ({writer.tid})")
         if writer.code is not None:
             who.append(" at ").append_text(code_text(writer.code))
-        label_line(terminal, "written by", who)
+        label_line(terminal, "stored by", who)
     if len(flag.writers) > _WRITERS:
         label_line(terminal, "", Text(f"and {len(flag.writers) - _WRITERS} more places"))
 
