@@ -13,6 +13,7 @@
 # make zipapp  one file of what looks at processes and cores, for production hosts, in dist/
 # make deb    a Debian package of the wheel with all that it needs, in dist/
 # make test-wheel  installs all three in bare systems of Debian 12 and 13, and uses them there
+# make test-kernels KERNELS="/path/vmlinuz-6.1 ..."  boots these in QEMU, and uses the wheel there
 # make sdist  the archive of the sources, in dist/
 # Set-up is part of every target and cheap when there is nothing to do. tests/sizes.py says what is
 # in which size.
@@ -44,7 +45,8 @@ LAB := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python lab/lab.py
 
 .PHONY: lab lab-check lab-quick lab-keep demo check check-built check-rust check-python test \
 	test-static test-live test-live-and-lint-rust soak fuzz lint lint-rust \
-	lint-others report test-rust setup tracer samples clean wheel zipapp deb test-wheel sdist
+	lint-others report test-rust setup tracer samples clean wheel zipapp deb test-wheel \
+	test-kernels sdist
 
 demo:
 	@echo "This builds flagfinder (the first time a quarter of an hour on two processors), records a"
@@ -91,7 +93,7 @@ test-live: $(STAMPS)/dev $(STAMPS)/packages-live
 	$(PYTEST) -m alone --session-timeout=$(ALONE_TEST) && exit $$beside
 
 soak: export FF_SOAK := 1
-soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
+soak: $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/requirements-soak tracer test-rust
 	$(PYTEST)
 	fuzz/run $(SECONDS)
 
@@ -157,6 +159,9 @@ deb: wheel
 test-wheel: zipapp deb
 	.ci/test-wheel dist
 
+test-kernels: wheel
+	.ci/test-wheel dist $(KERNELS)
+
 sdist: $(STAMPS)/wheel-tools
 	build/wheel-tools/bin/python setup.py --quiet sdist --dist-dir dist
 
@@ -207,6 +212,11 @@ $(STAMPS)/check: $(PACKAGE_SOURCES) $(STAMPS)/requirements
 
 $(STAMPS)/requirements: .ci/requirements.txt $(STAMPS)/venv
 	$(BIN)/pip install --quiet --no-compile -r .ci/requirements.txt
+	@touch $@
+
+# Spark is large.
+$(STAMPS)/requirements-soak: .ci/requirements-soak.txt $(STAMPS)/requirements
+	$(BIN)/pip install --quiet --no-compile -r .ci/requirements-soak.txt
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/requirements $(STAMPS)/installed

@@ -3,10 +3,11 @@
 text.
 
 The benches tell what flagfinder costs, the lab how often it is right. Each script prints a table;
-its first lines say of what. `events_speed.py`, `watch_speed.py`, `memory.py` and `pictures.py` need
-root, `pictures.py` also chromium, `spin_safety.py` rsyslogd, of which no other may run then. Other
-tools are measured where they are installed, DynamoRIO's own clients in `DRMEMTRACE_HOME`. Example,
-on an idle machine: `.venv/bin/python bench/record_speed.py --runs 3 --workloads gzip,threads`.
+its first lines say of what. `events_speed.py`, `hosts.py`, `watch_speed.py`, `memory.py` and
+`pictures.py` need root, `pictures.py` also chromium, `spin_safety.py` rsyslogd, of which no other
+may run then. Other tools are measured where they are installed, DynamoRIO's own clients in
+`DRMEMTRACE_HOME`. Example, on an idle machine: `.venv/bin/python bench/record_speed.py --runs 3
+--workloads gzip,threads`.
 
 A run is added to its topic's file in `results/`: date, machine (`machines.json` has its facts),
 load, command, rows. `report.py` makes the page of them; no other document has figures.

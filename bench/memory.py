@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,17 +30,17 @@ def compiled(folder: Path, source: Path) -> Path:
     return program
 
 
-def took(folder: Path, *verb: object) -> tuple[float, float]:
-    """Processor seconds and MiB of a verb, with the processes that it waited for."""
+def took(folder: Path, *verb: object) -> tuple[float, float, int]:
+    """Processor seconds and MiB of a verb, with the processes that it waited for; its exit code."""
     words = [*FLAGFINDER, *map(str, verb)]
     with (folder / "out").open("wb") as out:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        _, _, used = os.wait4(process.pid, 0)
-    process.returncode = 0
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, process.returncode
 
 
-def of_threads(folder: Path, threads: int) -> Iterator[tuple[str, float, float]]:
+def of_threads(folder: Path, threads: int) -> Iterator[tuple[str, float, float, int]]:
     crowd = [str(compiled(folder, TESTS / "live/programs/crowd.c")), "condition", str(threads)]
     process = subprocess.Popen(crowd, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -49,6 +50,9 @@ def of_threads(folder: Path, threads: int) -> Iterator[tuple[str, float, float]]
         pid = process.pid
         yield "spin", *took(folder, "spin", pid)
         yield "why", *took(folder, "why", pid)
+        yield "why --stacks", *took(folder, "why", "--stacks", pid)
+        few = shlex.join([*crowd[:2], "2"])
+        yield "find --native", *took(folder, "find", "--native", "--normal", few, "--pid", pid)
         yield "watch", *took(folder, "watch", pid, "crowd", "on_pipe", "--duration", "1")
         subprocess.run(["gcore", "-o", folder / "core", str(pid)], capture_output=True, check=True)
         yield "core", *took(folder, "core", folder / f"core.{pid}")
@@ -59,11 +63,12 @@ def of_threads(folder: Path, threads: int) -> Iterator[tuple[str, float, float]]
     yield "guard", *took(folder, "guard", "--after", "10", "-o", folder / "hang", "--", *crowd)
 
 
-def of_processes(folder: Path, processes: int) -> Iterator[tuple[str, float, float]]:
+def of_processes(folder: Path, processes: int) -> Iterator[tuple[str, float, float, int]]:
     starts = compiled(folder, TESTS / "events/programs/starts.c")
     events, graph = folder / "run.events", folder / "run.graph"
     took(folder, "events", "record", "--stacks", "all", "-o", events, "--", starts, processes)
     yield "graph build", *took(folder, "graph", "build", events, "-o", graph)
+    yield "graph query", *took(folder, "graph", "query", graph, "--sort", "wait")
     yield "compare", *took(folder, "compare", events, events)
     yield "diagnose --auto", *took(folder, "diagnose", "--auto", graph)
     yield "report", *took(folder, "report", graph, "-o", folder / "report.html")
@@ -80,14 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = [
-            [verb, what, f"{cpu:.1f}", f"{peak:.0f}"]
+            [verb, what, f"{cpu:.1f}", f"{peak:.0f}", str(code)]
             for what, found in (
                 (f"{options.threads} threads", of_threads(folder, options.threads)),
                 (f"{options.processes} processes", of_processes(folder, options.processes)),
             )
-            for verb, cpu, peak in found
+            for verb, cpu, peak, code in found
         ]
-    print(table(["verb", "of", "CPU s", "MiB"], rows))
+    print(table(["verb", "of", "CPU s", "MiB", "exit code"], rows))
 
 
 if __name__ == "__main__":

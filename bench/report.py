@@ -127,7 +127,7 @@ def main() -> None:
         "| topic (file) | figure and bar | newest | measured |",
         "|-|-|-|-|",
         *(
-            f"| {' | '.join(line)} |"
+            f"| {' | '.join(line)}".rstrip(" |") + " |"
             for name, topic in topics
             if topic.get("shown", True)
             for line in lines(name, topic)

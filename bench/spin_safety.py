@@ -29,6 +29,7 @@ from patients import PATIENTS, Patient, Start, lacks
 SPIN = [sys.executable, "-P", "-m", "flagfinder", "spin"]
 WINDOW = 3.0  # seconds
 MOMENTS = 8  # at which the state is noted, before and after: some of it changes all the time
+SETTLES = 60.0  # seconds: on a busy machine a timer's signal may pend at all moments
 GROWS = 1024  # KiB of RssShmem
 _FIELDS = ("TracerPid", "State", "SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd")
 _STATES = {"R": "goes on", "S": "goes on", "D": "goes on"}
@@ -123,6 +124,14 @@ def _changes(before: dict[str, set[str]], after: dict[str, set[str]]) -> list[st
     return sorted(changes)
 
 
+def _lasting(before: dict[str, set[str]], patient: Patient) -> list[str]:
+    """What is different and stays so. What a look left behind does not go away."""
+    deadline = time.monotonic() + SETTLES
+    while (changes := _changes(before, _state(patient))) and time.monotonic() < deadline:
+        pass
+    return changes
+
+
 def _shared(pid: int) -> int:
     return int(_fields(Path(f"/proc/{pid}/status"))["RssShmem"].split()[0])
 
@@ -160,7 +169,7 @@ def _look(patient: Patient, cost: Cost) -> bool:
 def _kill(patient: Patient, cost: Cost) -> None:
     words = [*SPIN, *random.choice(([], ["--in-place"])), str(patient.pid)]
     command = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(0.3 + random.random() * 0.6)
+    time.sleep(random.uniform(0.4, 1.0) * median(cost.seconds))
     command.kill()
     command.wait()
     cost.killed += 1
@@ -193,7 +202,7 @@ def measured(start: Start, rounds: int, kills: int) -> Cost:
         for _ in range(kills):
             _kill(patient, cost)
         time.sleep(3)  # until the helpers have let go
-        cost.changed += _changes(before, _state(patient))
+        cost.changed += _lasting(before, patient)
         cost.grown = _shared(patient.pid) - shared
         if cost.grown > GROWS:
             cost.changed.append(f"RssShmem grew by {cost.grown} KiB")

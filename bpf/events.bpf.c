@@ -8,6 +8,7 @@
  * nobody: the reader looks by the clock. Which context a wake comes from is in no tracepoint: it is
  * the CPU's __preempt_count, which is found from a run queue's address, as both are per-CPU
  * variables of known offset. */
+#include "ff_exchange.h"
 #include "ff_python.h"
 #include "ff_stack.h"
 
@@ -33,15 +34,20 @@ struct {
  */
 INLINE int is_own_timer(struct task_struct *task, __u64 timer)
 {
-    return timer - (__u64)task->stack < KERNEL_STACK;
+    __u64 begin = (__u64)task->stack, end = begin + KERNEL_STACK;
+    /* Not to be made one subtraction: verifiers before Linux 6.18 refuse that of the kernel's
+     * pointers, and compare them. */
+    asm volatile("" : "+r"(end));
+    return timer >= begin && timer < end;
 }
 
 INLINE __u8 context_now(struct task_struct *current)
 {
     if (!ff_config.runqueues || !__builtin_preserve_field_info(current->se.cfs_rq, FIELD_EXISTS))
         return FF_CONTEXT_UNKNOWN;
-    struct cfs_rq *queue = current->se.cfs_rq;
-    __u64 rq = queue ? (__u64)queue->rq : 0;
+    /* Read as a number: see is_own_timer(). */
+    __u64 rq = 0;
+    bpf_probe_read_kernel(&rq, sizeof rq, &current->se.cfs_rq->rq);
     __u32 count = 0;
     const void *place = (const void *)(rq - ff_config.runqueues + ff_config.preempt_count);
     if (!rq || bpf_probe_read_kernel(&count, sizeof count, place))

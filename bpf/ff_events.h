@@ -45,6 +45,9 @@
     21 /* of the event before, ahead of its stack; b: words: of each frame, innermost first, the   \
         * addresses of its code object and of that object's name */
 
+#define FF_EVENT_SENT 22     /* a has sent over TCP or UDP; struct ff_event_exchange */
+#define FF_EVENT_RECEIVED 23 /* a has received; the same */
+
 /* struct ff_event.flags of FF_EVENT_FORK */
 #define FF_FORK_NOT_FOLLOWED 1 /* of the new process nothing more is recorded: `tree` is full */
 
@@ -92,6 +95,23 @@ struct ff_event_waking {
     __u8 priority;
     __u8 waker_priority;
     __u16 reserved;
+};
+
+#define FF_TCP 6
+#define FF_UDP 17
+
+struct ff_event_exchange {
+    __u64 socket;   /* where the kernel has it */
+    __u64 began;    /* of sending: when the call began; 0: not known */
+    __u64 position; /* TCP: the sequence number behind the last byte; UDP: a hash, 0: not known */
+    __u32 bytes;
+    __u16 local_port;
+    __u16 remote_port; /* 0: not known */
+    __u8 protocol;     /* FF_TCP, FF_UDP */
+    __u8 is_v6;
+    __u8 reserved[6];
+    __u8 local[16]; /* of IPv4 the first four bytes */
+    __u8 remote[16];
 };
 
 /* A recorded process. Where it has code: its program, and all the rest. Nothing: length 0. */

@@ -16,7 +16,7 @@ static long (*const bpf_map_delete_elem)(void *map,
 #define LIBRARIES (1ULL << 30) /* bytes that hold those of a program that was just started */
 
 struct pt_regs {
-    unsigned long orig_ax, ax, di, si, dx, bp, ip, sp;
+    unsigned long orig_ax, ax, di, si, dx, r10, r8, bp, ip, sp;
 } KERNEL;
 
 struct {

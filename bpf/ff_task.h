@@ -40,6 +40,7 @@ struct mm_struct {
     unsigned long start_code, end_code;
     unsigned long mmap_base; /* libraries lie below it */
 } KERNEL;
+struct files_struct;
 struct thread_struct {
     unsigned long fsbase;
 } KERNEL;
@@ -48,6 +49,7 @@ struct task_struct {
     unsigned int flags, __state;
     struct signal_struct *signal;
     struct mm_struct *mm;
+    struct files_struct *files;
     struct sched_entity se;
     void *stack;
     char comm[FF_NAME_BYTES];

@@ -16,7 +16,15 @@ from flagfinder.flags.flags import (
     Writer,
     find_flags,
 )
-from flagfinder.graph.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
+from flagfinder.graph.diagnose import (
+    Choice,
+    Culprit,
+    Diagnosis,
+    Hang,
+    Question,
+    diagnose,
+    find_hangs,
+)
 from flagfinder.graph.events import (
     EventFile,
     EventImport,
@@ -72,6 +80,7 @@ __all__ = [
     "EventRecording",
     "Flag",
     "FlagfinderError",
+    "Hang",
     "Loop",
     "Module",
     "Owed",
@@ -105,6 +114,7 @@ __all__ = [
     "diff",
     "discover",
     "find_flags",
+    "find_hangs",
     "import_events",
     "look_at_core",
     "open_graph",

@@ -107,8 +107,8 @@ class Expect:
     words of the same condition. ``name``: a pattern of the word's name, where nobody but the
     runtime can tell its address. ``python``: a pattern of what a Python loop or a script waits for.
     ``call`` and ``fd``: the call that comes back at once, and its descriptor. ``nothing``: no word
-    may be named. ``innocents``: roles. ``telltale``: a pattern by which the answer of any other
-    tool, such as gdb, counts.
+    may be named, and no culprit. ``innocents``: roles. ``telltale``: a pattern by which the answer
+    of any other tool, such as gdb, counts.
     """
 
     words: tuple[str, ...] = ()
@@ -273,8 +273,9 @@ def _case(family: str, name: str, keys: dict[str, Any]) -> Case:
         raise RecipeError("`diff` and `find` need a good run")
     if "find" in case.verbs and case.stdin != "null":
         raise RecipeError("`find` gives the program no input")
-    if "diagnose" in case.verbs and not case.expect.culprit and not case.is_negative:
-        raise RecipeError("`diagnose` needs a culprit")
+    says_nobody = case.is_negative or case.expect.nothing
+    if "diagnose" in case.verbs and not case.expect.culprit and not says_nobody:
+        raise RecipeError("`diagnose` needs a culprit, or that there is none")
     if {"why", "why-core", "guard"} & set(case.verbs) and not _expects_of_why(case):
         raise RecipeError("nothing is expected of `why`")
     return case

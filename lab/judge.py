@@ -8,7 +8,7 @@ line. What is judged is what a person would take for the answer: the first word,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ FAILED = "failed"  # no answer came
 RESULTS = (RIGHT, CONTAINS, HALF, NOTHING, WRONG, FAILED)
 
 # Of a process that nothing is wrong with nobody may say these.
-_NEVER_OF_HEALTHY = ("deadlock", "ended", "stopped", "frozen")
+_NEVER_OF_HEALTHY = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup")
 # Of a word that is no answer.
 _NO_CLAIM = ("assumed", "unsure", "ruled-out")
 
@@ -144,7 +144,8 @@ def of_chain(case: Case, truth: Truth, answer: dict[str, Any], status: int) -> J
     expect = case.expect.why
     said = f"[{root['kind']}] {story[0] if story else root['what']}"
     marks = [link["known"] for link in answer["links"]]
-    mark = max(marks, key=("seen", "proved", "by-code", "assumed").index) if marks else ""
+    known = ("seen", "proved", "by-code", "by-reference", "assumed")
+    mark = max(marks, key=known.index) if marks else ""
     text = "\n".join((*story, root["what"]))
     claims = status == 0 and root["kind"] != "unknown"
     never = expect.never or (_NEVER_OF_HEALTHY if case.is_negative else ())
@@ -202,15 +203,19 @@ def _is(
 
 
 def of_diagnosis(case: Case, truth: Truth, answer: dict[str, Any]) -> Judgement:
-    """Of `diagnose`: its culprits."""
+    """Of `diagnose`: its culprits, none of whom may be innocent."""
     culprits = answer.get("culprits", [])
     said = "; ".join(f"{one['class']} {one['thread']}" for one in culprits[:3]) or "nobody"
     wanted = case.expect.culprit
     if not culprits:
         return Judgement(NOTHING if wanted else RIGHT, said)
-    matches = [
-        any(_is(truth, role, {(one["pid"], one["tid"])}) for role in wanted) for one in culprits
-    ]
+
+    def is_one_of(roles: Sequence[str], one: dict[str, Any]) -> bool:
+        return any(_is(truth, role, {(one["pid"], one["tid"])}) for role in roles)
+
+    if any(is_one_of(case.expect.innocents, one) for one in culprits):
+        return Judgement(WRONG, said)
+    matches = [is_one_of(wanted, one) for one in culprits]
     if matches[0]:
         return Judgement(RIGHT, said)
     return Judgement(CONTAINS if any(matches) else WRONG, said)

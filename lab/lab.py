@@ -6,7 +6,8 @@
     lab.py run              asks flagfinder about each case; goes on where it was ended
     lab.py quick            a few looks at cases of `check`: none may be worse than kept
     lab.py foreign          asks gdb, py-spy, jstack and strace about the same cases
-    lab.py run --without R  the same without the rule R; the page shows the change
+    lab.py run --without R  the same without the rule R
+    lab.py ablate           asks `spin` without each rule: which one gains or costs what, by family
     lab.py keep             takes the newest look of each case over into results/
     lab.py page             renders docs/accuracy.md from results/
 
@@ -64,6 +65,7 @@ from flagfinder import _core
 
 KEPT = HERE / "results" / "looks.jsonl"
 STARTS = HERE / "results" / "starts.json"
+ABLATION = HERE / "results" / "ablation.json"
 _QUIET = ("hang", "chain")  # kinds whose cases wait, so that several are looked at side by side
 LOADS = ("idle", "busy")
 _AT_ONCE = 3
@@ -77,7 +79,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", choices=("list", "check", "run", "quick", "foreign", "keep", "page")
+        "what", choices=("list", "check", "run", "ablate", "quick", "foreign", "keep", "page")
     )
     parser.add_argument("cases", nargs="*", help="families, or FAMILY/CASE (default: all)")
     parser.add_argument("--part", choices=PARTS, help="only the cases of this part")
@@ -97,10 +99,11 @@ def main() -> int:
             "list": _list,
             "check": _check,
             "run": _run,
+            "ablate": _ablate,
             "quick": _quick,
             "foreign": _foreign,
             "keep": _keep,
-            "page": lambda *_: page.render(KEPT, STARTS, all_cases()),
+            "page": lambda *_: page.render(KEPT, STARTS, ABLATION, all_cases()),
         }[options.what](cases, options)
     except RecipeError as error:
         print(f"lab: {error}", file=sys.stderr)
@@ -256,6 +259,45 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
             left = (time.monotonic() - begin) / number * (len(work) - number)
             print(f"   {number} of {len(work)}, {left / 60:.0f} min left", flush=True)
     print(", ".join(f"{name} {counts[name]}" for name in RESULTS))
+    return 0
+
+
+def _ablate(cases: Sequence[Case], _options: argparse.Namespace) -> int:
+    """Asks each case without groups of rules: all, then half of a group without which the answer
+    is another, until one rule is left. One look each, so what is found is asked once more. Blind
+    spot: rules that undo each other.
+    """
+    ready, _ = _prepared([case for case in cases if "spin" in case.verbs])
+    effects: dict[str, dict[str, list[str]]] = {
+        name: {"gains": [], "costs": []} for name, _ in _core.RULES
+    }
+
+    def asked(case: Case, without: Sequence[str]) -> int:
+        os.environ["FF_WITHOUT"] = ",".join(without)
+        return RESULTS.index(next(iter(looks(case, ["spin"], "idle", 0, "", ""))).result)
+
+    def ask(case: Case, best: int, rules: Sequence[str]) -> None:
+        result = asked(case, rules)
+        if result == best or RESULTS[result] == FAILED:
+            return
+        if len(rules) > 1:
+            middle = len(rules) // 2
+            ask(case, best, rules[:middle])
+            ask(case, best, rules[middle:])
+        elif asked(case, ()) == best and asked(case, rules) == result:
+            families = effects[rules[0]]["gains" if result > best else "costs"]
+            families.extend({case.family} - set(families))
+            print(
+                f"{case.id}: {RESULTS[result]} without {rules[0]}, not {RESULTS[best]}", flush=True
+            )
+
+    for case in ready:
+        best = asked(case, ())
+        print(f"{case.id}: {RESULTS[best]}", flush=True)
+        if RESULTS[best] != FAILED:
+            ask(case, best, list(effects))
+    kept = {"date": time.strftime("%Y-%m-%d"), "cases": len(ready), "rules": effects}
+    ABLATION.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -262,8 +262,9 @@ def _guard(case: Case) -> Asked:
     if not found["reports"]:
         return Judgement(FAILED, "; ".join(found["notes"]) or "no report"), answer, None
     first = found["reports"][0]
-    status = 0 if first["root"]["kind"] != "unknown" else 1
-    return of_chain(case, start.truth, first, status), answer, None
+    # As `why` exits: guard's own status is that of the hang.
+    is_known = first["root"]["kind"] != "unknown" and not first["root"]["assumed"]
+    return of_chain(case, start.truth, first, 0 if is_known else 1), answer, None
 
 
 def _recorded(case: Case, folder: Path) -> tuple[Path, Path, Truth]:

@@ -21,7 +21,7 @@ VERBS = ("spin", "core", "diff", "find", "why", "why-core", "guard", "diagnose")
 Row = dict[str, Any]
 
 
-def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
+def render(kept: Path, starts: Path, ablation: Path, cases: Sequence[Case]) -> int:
     """Writes the page."""
     every = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
     rows = [row for row in every if not row["without"] and row["verb"] in VERBS]
@@ -29,7 +29,6 @@ def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
     families = {case.family for case in cases}
     negatives = sum(case.is_negative for case in cases)
     dates = sorted({row["date"] for row in rows})
-    commits = sorted({row["commit"] for row in rows})
     text = [
         "# Accuracy",
         "",
@@ -39,8 +38,8 @@ def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
         "",
         f"- {len(cases)} cases in {len(families)} families, {negatives} of them negatives: nothing "
         "is wrong there.",
-        f"- {len(rows)} looks, {' to '.join(sorted({dates[0], dates[-1]}))}, at "
-        f"{', '.join(commits)}."
+        f"- {len(rows)} looks, {' to '.join(sorted({dates[0], dates[-1]}))}; `looks.jsonl` has the "
+        "commits."
         if dates
         else "- No looks yet.",
         "- Each family has the same weight. A cell has percents: of answers whose first word, or "
@@ -55,19 +54,15 @@ def render(kept: Path, starts: Path, cases: Sequence[Case]) -> int:
     negative = [row for row in plain if row["kind"] == "negative"]
     busy = [{**row, "part": "beside a busy process"} for row in rows if row["load"] == "busy"]
     kinds = [{**row, "kind": KINDS.get(row["kind"])} for row in positive]
-    for title, chosen, group in (
-        ("By part", [*positive, *busy], "part"),
-        ("Negatives", negative, "part"),
-        ("By kind", kinds, "kind"),
-        ("By language", positive, "language"),
-    ):
-        text += ["", f"## {title}", "", *_table(chosen, group)]
+    parts = [{**row, "part": f"{row['part']}, negative"} for row in negative]
+    groups = (([*positive, *busy, *parts], "part"), (kinds, "kind"), (positive, "language"))
+    text += ["", "## By part, kind and language", "", *_table(groups)]
     text += ["", "## How it says it knows", "", *_marks(plain)]
     text += ["", "## Cost", "", *_cost(plain)]
     if foreign := [row for row in every if row["verb"] not in VERBS]:
         text += ["", "## Other tools on the same cases", "", *_foreign(foreign, plain)]
-    for rule in sorted({row["without"] for row in every} - {""}):
-        text += ["", f"## Without {rule}", "", *_ablation(every, rule)]
+    if ablation.exists():
+        text += ["", "## Rules", "", *_ablation(json.loads(ablation.read_text(encoding="utf-8")))]
     text += ["", "## Wrong answers", "", *_wrong(plain)]
     PAGE.write_text("\n".join(text) + "\n", encoding="utf-8")
     return 0
@@ -92,16 +87,14 @@ def _rows_of(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
     return [
         f"| {' | '.join(head)} |",
         f"|{'---|' * len(head)}",
-        *(f"| {' | '.join(cells)} |" for cells in body),
+        *(f"| {' | '.join(cells)}".rstrip(" |") + " |" for cells in body),
     ]
 
 
-def _table(rows: Sequence[Row], group: str) -> list[str]:
-    """A row for each group, with a cell for each verb: right and wrong."""
-    groups: dict[str, dict[str, list[Row]]] = {}
-    for row in rows:
-        groups.setdefault(row[group], {}).setdefault(row["verb"], []).append(row)
-    verbs = [verb for verb in VERBS if any(verb in own for own in groups.values())]
+def _table(groupings: Sequence[tuple[Sequence[Row], str]]) -> list[str]:
+    """A row for each group of each grouping, with a cell for each verb: right and wrong."""
+    asked = {row["verb"] for rows, _ in groupings for row in rows}
+    verbs = [verb for verb in VERBS if verb in asked]
     order = {name: index for index, name in enumerate((*PARTS, *KINDS.values()))}
 
     def cell(own: Sequence[Row]) -> str:
@@ -111,10 +104,14 @@ def _table(rows: Sequence[Row], group: str) -> list[str]:
         return f"{right:.0f}, {wrong:.0f}" if wrong else f"{right:.0f}"
 
     body = []
-    for name in sorted(groups, key=lambda name: (order.get(name, len(order)), name)):
-        own = groups[name]
-        families = {row["case"].split("/")[0] for looks in own.values() for row in looks}
-        body.append((name, str(len(families)), *(cell(own.get(verb, ())) for verb in verbs)))
+    for rows, group in groupings:
+        groups: dict[str, dict[str, list[Row]]] = {}
+        for row in rows:
+            groups.setdefault(row[group], {}).setdefault(row["verb"], []).append(row)
+        for name in sorted(groups, key=lambda name: (order.get(name, len(order)), name)):
+            own = groups[name]
+            families = {row["case"].split("/")[0] for looks in own.values() for row in looks}
+            body.append((name, str(len(families)), *(cell(own.get(verb, ())) for verb in verbs)))
     return _rows_of(("", "families", *verbs), body)
 
 
@@ -175,28 +172,14 @@ def _foreign(foreign: Sequence[Row], plain: Sequence[Row]) -> list[str]:
     return _rows_of(("tool", "cases", "named the cause"), body)
 
 
-def _ablation(every: Sequence[Row], rule: str) -> list[str]:
-    """What switching a rule off gains and loses, by family."""
-    off = [row for row in every if row["without"] == rule]
-    asked = {(row["case"], row["verb"], row["load"]) for row in off}
-    on = [
-        row
-        for row in every
-        if not row["without"] and (row["case"], row["verb"], row["load"]) in asked
+def _ablation(kept: Row) -> list[str]:
+    """The families at which `spin` is better or worse with a rule than without it."""
+    body = [
+        (rule, ", ".join(sorted(effect["gains"])), ", ".join(sorted(effect["costs"])))
+        for rule, effect in kept["rules"].items()
     ]
-    body = []
-    for family in sorted({row["case"].split("/")[0] for row in off}):
-        own = [[row for row in rows if row["case"].split("/")[0] == family] for rows in (on, off)]
-        if not all(own):
-            continue
-        right = [_share(rows, [RIGHT]) for rows in own]
-        wrong = [_share(rows, [WRONG]) for rows in own]
-        if right[0] != right[1] or wrong[0] != wrong[1]:
-            shares = (f"{right[0]:.0%}", f"{right[1]:.0%}", f"{wrong[0]:.0%}", f"{wrong[1]:.0%}")
-            body.append((family, *shares))
-    if not body:
-        return ["No family changes."]
-    return _rows_of(("family", "right with", "without", "wrong with", "without"), body)
+    what = f"What `spin` gains by each rule, and loses, at {kept['cases']} cases ({kept['date']})."
+    return [what, "", *_rows_of(("rule", "better", "worse"), body)]
 
 
 def _wrong(rows: Sequence[Row]) -> list[str]:

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder record``, ``registers`` and ``watch`` inside lldb, on the process that it debugs.
+"""``flagfinder`` inside lldb, on the process or core that it debugs: ``why``, ``spin``, ``record``,
+``registers`` and ``watch``.
 
     (lldb) command script import .../lldb_scripts/flagfinder_lldb.py
+    (lldb) flagfinder why --stacks
     (lldb) flagfinder record -o spin.trace --max-steps 5000
     (lldb) flagfinder registers spin.trace --before-divergence normal.trace
     (lldb) flagfinder watch app done --until write
     (lldb) flagfinder watch --expr 'pool->workers[2].state' --reads -o events.jsonl
 
-Words, options and output are those of the command line, without the process. ``record`` steps the
+Words, options and output are those of the command line, without the process. lldb holds every
+thread of the process, and who is held tells nothing: ``why`` and ``spin`` let the process go for
+the time of the look, and take it back. Where it stopped at a breakpoint they refuse: it would go on
+from there. ``record`` steps the
 selected thread, or with ``--from-break`` the one that comes there first. ``watch`` lets the process
 run until the condition is met, until Ctrl-C, or until something else stops it (a breakpoint). Then
 it stays stopped, at the last access.
@@ -31,8 +36,11 @@ import ff_step  # noqa: E402
 import ff_trap  # noqa: E402
 
 _USAGE = (
-    "write `flagfinder record|registers|watch ...`; `flagfinder watch --help` shows the options"
+    "write `flagfinder why|spin|record|registers|watch ...`; `flagfinder why --help` shows the "
+    "options"
 )
+_OF_CORE = {"why": ["why", "--core"], "spin": ["core"]}  # by the verb
+_WOULD_GO_ON = (lldb.eStopReasonBreakpoint, lldb.eStopReasonWatchpoint)
 
 
 class _Watching:
@@ -117,6 +125,27 @@ def _run(words: list[str], preset: dict[str, Any]) -> int:
     return run(words, preset)
 
 
+def _look(verb: str, words: list[str], process: lldb.SBProcess) -> None:
+    """Asks about the core, or about the process while lldb does not hold it."""
+    core = process.GetCoreFile()
+    if core.IsValid():
+        _run([*_OF_CORE[verb], core.fullpath, *words], {})
+        return
+    if any(thread.GetStopReason() in _WOULD_GO_ON for thread in process):
+        raise ff_start.Refused(
+            "breakpoint", "it stopped at a breakpoint, and would go on: continue till it hangs"
+        )
+    target, pid = process.GetTarget(), process.GetProcessID()
+    selected = process.GetSelectedThread().GetThreadID()
+    process.Detach()
+    try:
+        _run([verb, str(pid), *words], {})
+    finally:
+        error = lldb.SBError()
+        again = target.AttachToProcessWithID(target.GetDebugger().GetListener(), pid, error)
+        again.SetSelectedThreadByID(selected)
+
+
 def _on_process(
     verb: str, words: list[str], process: lldb.SBProcess
 ) -> tuple[list[str], dict[str, Callable[..., Any]]]:
@@ -140,6 +169,8 @@ def command(
     _names: dict[str, Any],
 ) -> None:
     """
+    flagfinder why|spin [--stacks]
+        Says who keeps the process from going on, or what its threads poll. It goes on meanwhile.
     flagfinder record -o FILE [--from-break SYMBOL] [--max-steps N] [--into LIBRARY]
         Steps the selected thread and records what it executes, for `flagfinder diff NORMAL FILE`.
     flagfinder registers SPIN --before-divergence NORMAL
@@ -152,7 +183,7 @@ def command(
     preset: dict[str, Any] = {}
     process = context.GetProcess()
     verb = words[0] if words else ""
-    if verb not in ("record", "registers", "watch") or {
+    if verb not in (*_OF_CORE, "record", "registers", "watch") or {
         "--duration",
         "--pid",
         "--tracer",
@@ -160,18 +191,23 @@ def command(
     } & set(words):
         result.SetError(_USAGE)
         return
-    if verb != "registers" and not {"-h", "--help"} & set(words):
+    is_asked = verb != "registers" and not {"-h", "--help"} & set(words)
+    if is_asked:
         if not process.IsValid() or process.GetState() != lldb.eStateStopped:
             result.SetError(
                 "there is no stopped process; `process attach --pid N` or `run` it up to a "
                 "breakpoint"
             )
             return
-        words, preset = _on_process(verb, words[1:], process)
+        if verb not in _OF_CORE:
+            words, preset = _on_process(verb, words[1:], process)
     was_async = debugger.GetAsync()
     debugger.SetAsync(False)
     try:
-        _run(words, preset)
+        if verb in _OF_CORE and is_asked:
+            _look(verb, words[1:], process)
+        else:
+            _run(words, preset)
         result.SetStatus(lldb.eReturnStatusSuccessFinishResult)
     except SystemExit:
         pass  # --help
@@ -190,7 +226,7 @@ def command(
 
 
 def __lldb_init_module(debugger: lldb.SBDebugger, _names: dict[str, Any]) -> None:
-    summary = "Records, watches and compares what threads execute."
+    summary = "Says why a process hangs; records, watches and compares what threads execute."
     debugger.HandleCommand(
         f"command script add --overwrite --help '{summary}' --function {__name__}.command "
         "flagfinder"

@@ -73,8 +73,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Shows why there were second tries, and what was too much."""
-    for failure in expectations.second_tries:
-        terminalreporter.write_line(f"first try of {failure}")
+    for test, failure in expectations.second_tries.items():
+        terminalreporter.write_line(f"first try of {test}: {failure}")
     for one in expectations.FLAKY:
         if one.failures:
             terminalreporter.write_line(

@@ -6,8 +6,8 @@ flaky.txt: what fails in a measured part of all runs. In `make test` such a test
 as make it pass in 99 of 100 runs by that measure. It fails if no try passes. Where that would take
 too many tries, it has one and may fail. In `make soak` each try counts. The run fails if so many
 failures come by chance in less than one of a thousand runs.
-All other tests of running programs have a second try. A test of `spin` has it only if the machine
-was too busy to finish, never after a wrong answer.
+All other tests of running programs have a second try, and a third. A test of `spin` has them only
+if the machine was too busy to finish, never after a wrong answer.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ REPRODUCIBLE = ("tests/unit/", "tests/cli/")
 ANSWERS = "tests/live/test_spin_"
 TOO_BUSY = ["MachineTooBusyError", "TimeoutExpired", "TimeoutError", "Failed: Timeout"]
 MOST_TRIES = 5
+# What a busy machine spoils it may spoil twice: the tests beside are still the same ones then.
+AGAIN = {"reruns": 2, "reruns_delay": 3}
 MOST_SECOND_TRIES = 6  # more is our fault, and fails the run
 
 
@@ -74,7 +76,8 @@ class Flaky:
 
 KNOWN = rows("known_gaps.txt")
 FLAKY = [Flaky.parse(*row) for row in rows("flaky.txt")]
-second_tries: list[str] = []
+# How the first try failed, by the test's id.
+second_tries: dict[str, str] = {}
 
 
 def flaky_of(item_id: str) -> Flaky | None:
@@ -90,9 +93,9 @@ def expect(item: pytest.Item) -> None:
     elif flaky is not None:
         item.add_marker(pytest.mark.xfail(reason=flaky.reason, strict=False))
     elif REPEAT == 1 and item.nodeid.startswith(ANSWERS):
-        item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=TOO_BUSY))
+        item.add_marker(pytest.mark.flaky(**AGAIN, only_rerun=TOO_BUSY))
     elif REPEAT == 1 and not item.nodeid.startswith(REPRODUCIBLE):
-        item.add_marker(pytest.mark.flaky(reruns=1))
+        item.add_marker(pytest.mark.flaky(**AGAIN))
     for pattern, way, reason in KNOWN:
         if matches(item.nodeid, pattern):
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True, run=way == "run"))
@@ -103,7 +106,7 @@ def note(report: pytest.TestReport) -> None:
     flaky = flaky_of(report.nodeid)
     if flaky is None:
         if str(report.outcome) == "rerun":
-            second_tries.append(f"{report.nodeid}: {report.longreprtext}")
+            second_tries.setdefault(report.nodeid, report.longreprtext)
     elif report.when == "call" or report.outcome != "passed":
         flaky.runs += 1
         flaky.failures += report.outcome in ("rerun", "failed", "skipped")

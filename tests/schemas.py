@@ -35,8 +35,14 @@ from flagfinder.graph import diagnosis_fields as diagnosis
 from flagfinder.graph import event_fields as events
 from flagfinder.graph import fields as graph
 from flagfinder.graph.call_fields import CompareFields
-from flagfinder.graph.path_fields import CriticalPathFields, NoCriticalPathFields
+from flagfinder.graph.path_fields import (
+    BottleneckFields,
+    CriticalPathFields,
+    NoBottleneckFields,
+    NoCriticalPathFields,
+)
 from flagfinder.graph.top_fields import EventsTopFields
+from flagfinder.hosts import fields as hosts
 from flagfinder.live import fields as live
 from flagfinder.record import fields as record
 from flagfinder.trace import fields as trace
@@ -72,7 +78,14 @@ REPORTS: dict[str, Any] = {
     "graph-info": graph.GraphInfoFields,
     "graph-query": graph.GraphQueryFields,
     "graph-export": graph.GraphExportFields,
+    "graph-bottleneck": BottleneckFields | NoBottleneckFields,
+    "hosts-ingest": hosts.HostsIngestFields,
+    "hosts-top": hosts.HostsTopFields,
+    "hosts-waits": hosts.HostsWaitsFields,
+    "hosts-path": hosts.HostsShareFields,
+    "hosts-bottleneck": hosts.HostsShareFields,
     "diagnose": diagnosis.DiagnosisFields | diagnosis.NoDiagnosisFields,
+    "diagnose-hangs": diagnosis.HangsFields,
     "report": diagnosis.ReportFields,
     "critical-path": CriticalPathFields | NoCriticalPathFields,
     "compare": CompareFields,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! What Python reads of a core file itself.
 
-use std::path::PathBuf;
+use std::io::Error;
+use std::os::fd::IntoRawFd;
+use std::path::{Path, PathBuf};
 
 use flagfinder_code::{AddressSpace, Mapping};
 use flagfinder_replica::{CoreFile, Files};
@@ -9,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::raise;
+use crate::files::as_python;
 
 /// At most so many bytes are read at once.
 const MOST: usize = 1 << 24;
@@ -69,8 +72,13 @@ impl CoreMemory {
         PyBytes::new(py, &bytes[..got])
     }
 
-    /// Where the file lies now that the process knew by this name.
-    fn place(&self, path: &str) -> Option<PathBuf> {
-        self.0.place(path)
+    /// The file that the process knew by this name, if it might read it: a descriptor that the
+    /// caller closes.
+    fn open(&self, path: &str) -> PyResult<i32> {
+        let missing = || Error::from_raw_os_error(libc::ENOENT);
+        let place = self.0.place(path).ok_or_else(missing);
+        let file = place.and_then(|place| self.0.open_file(&place));
+        file.map(IntoRawFd::into_raw_fd)
+            .map_err(|error| as_python(&error, Path::new(path)))
     }
 }

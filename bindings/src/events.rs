@@ -156,6 +156,11 @@ impl EventFile {
         wait(py, move || engine::summary(&file))
     }
 
+    /// How it was recorded, as JSON of `Info`.
+    fn info(&self) -> String {
+        to_json(&self.inner.info)
+    }
+
     /// What is wrong and what can't be known, as JSON of `Findings`.
     fn check(&self, py: Python<'_>) -> PyResult<String> {
         let file = Arc::clone(&self.inner);

@@ -113,7 +113,7 @@ fn read(
     Ok((bytes, opened.facts))
 }
 
-fn as_python(error: &Error, path: &Path) -> PyErr {
+pub(crate) fn as_python(error: &Error, path: &Path) -> PyErr {
     let text = error.to_string();
     let reason = text.split(" (os error").next().unwrap_or_default();
     let number = error.raw_os_error().or(match error.kind() {

@@ -10,6 +10,7 @@ use flagfinder_graph as engine;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use serde::de::DeserializeOwned;
 
 use crate::errors::raise;
 use crate::events::EventFile;
@@ -21,16 +22,51 @@ pub struct EventGraph {
     inner: Arc<engine::Graph>,
 }
 
+/// What is asked for, as JSON.
+fn asked<T: DeserializeOwned>(request: &str) -> PyResult<T> {
+    serde_json::from_str(request).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 #[pymethods]
 impl EventGraph {
-    /// `watched`: what `flagfinder watch` wrote, one text for each watch.
+    /// Of the recordings of several hosts, or of one. `watched`: what `flagfinder watch` wrote on
+    /// the first, one text for each watch.
     #[staticmethod]
-    fn build(py: Python<'_>, file: &EventFile, watched: Vec<String>) -> PyResult<Self> {
-        let file = Arc::clone(&file.inner);
-        let graph = wait(py, move || engine::build(&file, &watched))?;
+    #[allow(clippy::needless_pass_by_value)] // pyo3 makes the list
+    fn build(
+        py: Python<'_>,
+        files: Vec<PyRef<'_, EventFile>>,
+        watched: Vec<String>,
+    ) -> PyResult<Self> {
+        let files: Vec<_> = files.iter().map(|file| Arc::clone(&file.inner)).collect();
+        let built = wait(py, move || match &files[..] {
+            [file] => Ok(engine::build(file, &watched)),
+            files => {
+                let files: Vec<&_> = files.iter().map(AsRef::as_ref).collect();
+                engine::build_hosts(&files, &watched)
+            }
+        })?;
+        let graph = built.map_err(raise)?;
         Ok(EventGraph {
             inner: Arc::new(graph),
         })
+    }
+
+    /// Of one host: the graph, what was sent and received, as it lies in memory (little-endian,
+    /// without padding), and its flows as a JSON list.
+    #[staticmethod]
+    fn build_with_table<'py>(
+        py: Python<'py>,
+        file: &EventFile,
+    ) -> PyResult<(Self, Bound<'py, PyBytes>, String)> {
+        let file = Arc::clone(&file.inner);
+        let flows = to_json(&file.flows);
+        let (graph, rows) = wait(py, move || engine::build_with_table(&file))?;
+        let graph = EventGraph {
+            inner: Arc::new(graph),
+        };
+        let rows = PyBytes::new(py, engine::exchange_records(&rows));
+        Ok((graph, rows, flows))
     }
 
     #[staticmethod]
@@ -50,9 +86,10 @@ impl EventGraph {
         self.inner.summary()
     }
 
-    /// Vertices as a JSON list.
-    fn query(&self, tid: u32, start: u64, end: u64, limit: usize) -> String {
-        engine::query(&self.inner, tid, start, end, limit)
+    /// Vertices as a JSON list; `request` is JSON, too.
+    fn query(&self, request: &str) -> PyResult<String> {
+        let request: engine::QueryRequest = asked(request)?;
+        Ok(engine::query(&self.inner, &request))
     }
 
     fn export_perfetto(&self, py: Python<'_>, path: &str) -> PyResult<()> {
@@ -92,19 +129,23 @@ impl EventGraph {
 
     /// A `CriticalPath` as JSON for a `PathRequest` as JSON; `None`: no such thread.
     fn critical_path(&self, py: Python<'_>, request: &str) -> PyResult<Option<String>> {
-        let request = serde_json::from_str(request);
-        let request: engine::PathRequest =
-            request.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let request: engine::PathRequest = asked(request)?;
         let graph = Arc::clone(&self.inner);
         let found = wait(py, move || engine::critical_path(&graph, &request))?;
         Ok(found.map(|path| to_json(&path)))
     }
 
+    /// A `Bottleneck` as JSON for a `BottleneckRequest` as JSON; `None`: no such thread.
+    fn bottleneck(&self, py: Python<'_>, request: &str) -> PyResult<Option<String>> {
+        let request: engine::BottleneckRequest = asked(request)?;
+        let graph = Arc::clone(&self.inner);
+        let found = wait(py, move || engine::bottleneck(&graph, &request))?;
+        Ok(found.map(|one| to_json(&one)))
+    }
+
     /// A `Timeline` as JSON for a `TimelineRequest` as JSON.
     fn timeline(&self, py: Python<'_>, request: &str) -> PyResult<String> {
-        let request = serde_json::from_str(request);
-        let request: engine::TimelineRequest =
-            request.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let request: engine::TimelineRequest = asked(request)?;
         let graph = Arc::clone(&self.inner);
         let found = wait(py, move || engine::timeline(&graph, &request))?;
         Ok(to_json(&found))
@@ -112,12 +153,18 @@ impl EventGraph {
 
     /// An `Outcome` as JSON for a `Request` as JSON; `None`: nothing that could be a hang.
     fn diagnose(&self, py: Python<'_>, request: &str) -> PyResult<Option<String>> {
-        let request = serde_json::from_str(request);
-        let request: engine::Request =
-            request.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let request: engine::Request = asked(request)?;
         let graph = Arc::clone(&self.inner);
         let found = wait(py, move || engine::diagnose(&graph, &request))?;
         Ok(found.map(|outcome| to_json(&outcome)))
+    }
+
+    /// A list of `Hang` as JSON for a `Request` as JSON: which stretches may be meant.
+    fn hangs(&self, py: Python<'_>, request: &str) -> PyResult<String> {
+        let request: engine::Request = asked(request)?;
+        let graph = Arc::clone(&self.inner);
+        let found = wait(py, move || engine::hangs(&graph, &request))?;
+        Ok(to_json(&found))
     }
 }
 

@@ -135,7 +135,7 @@ def _bpf_programs() -> Check:
 
 
 def _lldb() -> Check:
-    serves = "record --tracer lldb, watch --backend lldb"
+    serves = "record --tracer lldb, watch --backend lldb, why inside lldb"
     try:
         found = choose_lldb("")
     except UnavailableError as error:

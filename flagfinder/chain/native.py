@@ -328,6 +328,7 @@ def _report(
         "flags": thread["flags"] if thread else [],
         "considered": thread["considered"] if thread else [],
         "groups": thread["groups"] if thread else [],
+        "condition": thread["condition"] if thread else None,
         "notes": [*(thread["notes"] if thread else []), *notes],
         "chains": [],
         "explain": thread["explain"] if thread else [],

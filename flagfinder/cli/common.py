@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from flagfinder.live.patient import has_ended, status_of
+from flagfinder.live.patient import NOT_OF_KERNEL, has_ended, is_of_kernel, status_of
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import write_private
@@ -46,6 +46,7 @@ VERBS = {
     "report": "The story of a hang as one HTML page, with a timeline.",
     "critical-path": "Which threads and waits made up the time of a thread.",
     "compare": "System calls by user code, a good run against a bad one.",
+    "hosts": "Recordings of many hosts together: who waits for whom.",
     "overhead": "What `events record` costs a program.",
     "doctor": "Say what works for this user on this machine.",
     "mcp": "Be a server for agents, with the verbs that look at processes as its tools.",
@@ -166,6 +167,8 @@ class ProcessId(Number):
                 f"process {pid} has ended; its parent, process {parent}, has not asked for its "
                 f"exit status. Ask the parent: `flagfinder why {parent}`"
             )
+        if is_of_kernel(pid):
+            raise argparse.ArgumentTypeError(f"{pid} is a thread of the kernel. {NOT_OF_KERNEL}")
         return pid
 
 
@@ -368,6 +371,13 @@ def add_hang(parser: Parser) -> None:
     )
     parser.add_argument(
         "--at", type=NS, help="when (default: the last mark, or what was most unusual)"
+    )
+
+
+def add_host(parser: Parser) -> None:
+    """``--host``: in a graph of several hosts, whose thread is meant."""
+    parser.add_argument(
+        "--host", metavar="NAME", help="the host of the thread, in a graph of several"
     )
 
 

@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     TID,
     VERBS,
     Subparsers,
+    add_host,
     add_verb,
     print_json,
     refuse_backwards,
@@ -44,15 +45,18 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("file", type=Path, metavar="GRAPH")
     parser.add_argument("--thread", type=TID, required=True, help="the thread whose time it is")
+    add_host(parser)
     parser.add_argument("--from", dest="start", type=NS, help="from this time on")
     parser.add_argument("--to", dest="end", type=NS, help="up to this time")
     parser.add_argument("--limit", type=COUNT, default=10, help="waits shown at most (default 10)")
-    parser.needs("--limit", "is for the screen, JSON has all waits", lambda o: not o.json)
+    parser.needs("--limit", "is for the screen, JSON has the longest 100,000", lambda o: not o.json)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     refuse_backwards(options.start, options.end)
-    found = critical_path(open_graph(options.file), options.thread, options.start, options.end)
+    span = (options.thread, options.start, options.end)
+    shown = {} if options.json else {"most": options.limit}
+    found = critical_path(open_graph(options.file), *span, host=options.host, **shown)
     if found is None:
         if options.json:
             nothing: NoCriticalPathFields = {

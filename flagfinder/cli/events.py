@@ -63,6 +63,7 @@ _RECORD_EXAMPLES = """\
   flagfinder events record -o run.events --mark-on-hang 2 -- ./editor
   flagfinder events record -o run.events --pid 4711 --threads 'render*' --syscalls target
   flagfinder events record -o always.events --all --size 2G
+  flagfinder events record -o client.events --network -- ./client
 
 Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. The
 recording ends when the program (without one, the processes) and all that it started have ended.
@@ -196,6 +197,15 @@ def _add_record_options(parser: Parser) -> None:
         help="write a mark, as `flagfinder mark` does, when the main thread was not back at its "
         "event wait for SECONDS (poll, select, epoll)",
     )
+    parser.add_argument(
+        "--network",
+        action="store_true",
+        help="record what is sent and received over TCP and UDP, so that recordings of several "
+        "hosts can be joined",
+    )
+    parser.add_argument(
+        "--host", metavar="NAME", help="call this host NAME (default: what it calls itself)"
+    )
     add_environment(parser)
     parser.needs("--env", "is for a program, and there is none", lambda o: bool(o.command))
 
@@ -228,6 +238,8 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
         duration=options.duration,
         size=options.size,
         mark_on_hang=options.mark_on_hang,
+        network=options.network,
+        host=options.host,
     )
     told = False
     with terminal.progress() as line:

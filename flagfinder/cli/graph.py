@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder graph build|info|query|export``: the event graph."""
+"""``flagfinder graph build|info|query|bottleneck|export``: the event graph."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from flagfinder.cli.common import (
     refuse_backwards,
 )
 from flagfinder.graph.export import FORMATS, export_graph
-from flagfinder.graph.graph import build_graph, open_graph
+from flagfinder.graph.graph import SORT_KEYS, build_graph, open_graph
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
 
 if TYPE_CHECKING:
     from flagfinder.graph.fields import GraphBuildFields, GraphExportFields, GraphQueryFields
+    from flagfinder.graph.path_fields import NoBottleneckFields
 
 _SUMMARY = VERBS["graph"]
 
@@ -44,13 +45,18 @@ def add_parser(subparsers: Subparsers) -> None:
     build = add_verb(
         actions,
         "build",
-        "Build the graph of a recording.",
+        "Build the graph of a recording, or of those of several hosts.",
         "  flagfinder graph build run.events -o run.graph\n"
+        "  flagfinder graph build client.events server.events -o both.graph\n"
         "  flagfinder graph build run.events --flags watch.jsonl -o run.graph",
         _build,
     )
     build.add_argument(
-        "file", type=Path, metavar="EVENTS", help="what `flagfinder events record` wrote"
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="EVENTS",
+        help="what `flagfinder events record` wrote; of several hosts, with --network",
     )
     build.add_argument("-o", "--output", type=Path, help="the graph to write")
     build.add_argument(
@@ -71,8 +77,17 @@ def add_parser(subparsers: Subparsers) -> None:
         actions,
         "query",
         "Show the vertices of a thread, and what made them begin.",
-        "  flagfinder graph query run.graph --tid 4711 --limit 20",
+        "  flagfinder graph query run.graph --tid 4711 --limit 20\n"
+        "  flagfinder graph query run.graph --name 'pool-*' --sort wait --limit 5",
         _query,
+    )
+    bottleneck = add_verb(
+        actions,
+        "bottleneck",
+        "What threads wait for in the end, and how much of their time would be gained at most.",
+        "  flagfinder graph bottleneck run.graph\n"
+        "  flagfinder graph bottleneck run.graph --name 'worker-*'",
+        _bottleneck,
     )
     export = add_verb(
         actions,
@@ -85,18 +100,34 @@ def add_parser(subparsers: Subparsers) -> None:
         _export,
     )
     add_export(export, FORMATS)
-    for action in (info, query, export):
+    for action in (info, query, bottleneck, export):
         action.add_argument("file", type=Path, metavar="GRAPH")
     query.add_argument("--tid", type=TID, help="this thread only")
-    query.add_argument("--from", dest="start", type=NS, default=0, help="from this time on")
-    query.add_argument("--to", dest="end", type=NS, default=NS.high, help="up to this time")
+    query.add_argument(
+        "--name", metavar="PATTERN", help="only threads with such names, as in 'pool-*'"
+    )
+    query.add_argument(
+        "--sort",
+        choices=SORT_KEYS,
+        default="start",
+        help="the earliest first (default), the longest, the longest on a CPU, those that end in "
+        "the longest wait, or those that woke most others",
+    )
+    bottleneck.add_argument(
+        "--name",
+        metavar="PATTERN",
+        help="whose time it is, as in 'pool-*' (default: the main thread)",
+    )
+    for action in (query, bottleneck):
+        action.add_argument("--from", dest="start", type=NS, default=0, help="from this time on")
+        action.add_argument("--to", dest="end", type=NS, default=NS.high, help="up to this time")
     query.add_argument("--limit", type=COUNT, default=100, help="vertices at most (default 100)")
 
 
 def _build(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.output is None:
         raise UsageError("There is no file to write the graph to", "-o is missing", "Add -o FILE.")
-    graph = build_graph(options.file, options.flags)
+    graph = build_graph(options.files, options.flags)
     graph.save(options.output)
     summary = graph.summary()
     if options.json:
@@ -124,7 +155,9 @@ def _info(options: argparse.Namespace, terminal: Terminal) -> int:
 def _query(options: argparse.Namespace, terminal: Terminal) -> int:
     refuse_backwards(options.start, options.end)
     graph = open_graph(options.file)
-    vertices = graph.query(options.tid, options.start, options.end, options.limit)
+    vertices = graph.query(
+        options.tid, options.start, options.end, options.limit, options.name, options.sort
+    )
     if options.json:
         fields: GraphQueryFields = {"vertices": vertices}
         print_json(terminal, "graph-query", fields)
@@ -133,6 +166,23 @@ def _query(options: argparse.Namespace, terminal: Terminal) -> int:
 
         show_vertices(terminal, vertices, graph.span()[0])
     return EXIT_FOUND if vertices else EXIT_NOTHING_FOUND
+
+
+def _bottleneck(options: argparse.Namespace, terminal: Terminal) -> int:
+    refuse_backwards(options.start, options.end)
+    graph = open_graph(options.file)
+    first, last = graph.span()
+    found = graph.bottleneck(max(first, options.start), min(last, options.end), options.name)
+    nothing: NoBottleneckFields = {"workers": [], "rows": []}
+    if options.json:
+        print_json(terminal, "graph-bottleneck", nothing if found is None else found)
+    elif found is None:
+        terminal.result("No such thread did anything then.")
+    else:
+        from flagfinder.report.bottleneck_report import show_bottleneck
+
+        show_bottleneck(terminal, found)
+    return EXIT_FOUND if found is not None and found["rows"] else EXIT_NOTHING_FOUND
 
 
 def _export(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -29,7 +29,7 @@ from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.private_file import write_private
 from flagfinder.shared.record import replace
 from flagfinder.shared.spot import Spot
-from flagfinder.shared.visible import quote_command, visible
+from flagfinder.shared.visible import on_github, quote_command, visible
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import GuardFields, WhyFields
@@ -83,6 +83,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             "no command behind --" if not options.command else "neither --after nor --idle",
             "flagfinder guard --after 60 -- COMMAND",
         )
+    if options.output is not None:
+        with contextlib.suppress(OSError):  # said once there is a story
+            use_apart(options.output, lambda: _check_folder(options.output))
     return run_guarded(
         options.command,
         terminal,
@@ -94,6 +97,13 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         junit_path=options.junit,
         as_json=options.json,
     )
+
+
+def _check_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise UsageError(
+            f"{path} can't be written to", "it is no folder", "Name a folder, or a new one."
+        )
 
 
 def run_guarded(
@@ -118,7 +128,7 @@ def run_guarded(
         hang = replace(found, reports=tuple(one.of_the_dead() for one in found.reports))
         hangs.append(hang)
         for warning in (f"{command} hangs: {hang.because}", *hang.notes):
-            terminal.warning(warning.replace("##[", "## [") if _on_github() else warning)
+            terminal.warning(warning)
         if output is not None:
             try:
                 use_apart(output, lambda: _write(output, hang, command), timeout)
@@ -130,7 +140,7 @@ def run_guarded(
                     _write_cores(output, hang, timeout, terminal)
         if as_json:
             return
-        if _on_github():
+        if on_github():
             terminal.raw(_annotation(hang))
             _summarize(hang, command, terminal)
         if hang.reports:
@@ -278,16 +288,12 @@ def _write_text(folder: Path, text: str) -> None:
     write_private(folder / "why.txt", text.encode("utf-8", "backslashreplace"))
 
 
-def _on_github() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
 @contextlib.contextmanager
 def _without_commands(terminal: Terminal) -> Generator[None]:
     """GitHub takes `##[..]` anywhere in a line for a command of the job's, and names of processes
     and files may hold it. It stops to do so until it reads a word that nobody else knows.
     """
-    if not _on_github():
+    if not on_github():
         yield
         return
     word = secrets.token_hex(16)

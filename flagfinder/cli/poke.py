@@ -130,7 +130,7 @@ def _try(options: argparse.Namespace, terminal: Terminal, plan: Plan) -> int:
             "reached": None if proof.reached is None else str(proof.reached),
             "why": proof.why,
         }
-        fields: PokeFields = {**_planned(plan), "proof": tried}
+        fields: PokeFields = {**_planned(plan), "thread": plan.copied, "proof": tried}
         print_json(terminal, "poke", fields)
     else:
         from flagfinder.report.diff_report import proof_text

@@ -326,11 +326,13 @@ def _patient(options: argparse.Namespace) -> Patient:
     try:
         return by_id(ANY_ID(word) or 0)
     except argparse.ArgumentTypeError as error:
+        named = f"By name: `{quote_command('flagfinder', 'why', '-n', word)}`. "
+        is_number = not word.strip("+-.0123456789")
         raise UsageError(
-            f"{word} is no process",
+            f"{word or 'An empty word'} is no process",
             str(error),
-            f"By name: `{quote_command('flagfinder', 'why', '-n', word)}`. Or give a process id, "
-            "or two recordings: `flagfinder why NORMAL SPIN`.",
+            f"{'' if is_number else named}`ps -e` lists the processes. Of two recordings: "
+            "`flagfinder why NORMAL SPIN`.",
         ) from error
 
 

@@ -18,6 +18,7 @@ Standing = Literal[
     "proved",
     "seen-in-good-run",
     "ends-loop",
+    "counted",
     "by-code",
     "one-of-several",
     "assumed",
@@ -175,7 +176,8 @@ class FoundFields(TypedDict):
 class AskedCallFields(TypedDict):
     """A system call that a loop repeats. ``found``: which of several descriptors were ready.
     ``path`` is there for a live process where it is about one, or where the loop itself opened
-    its file.
+    its file; of `connect` it is the peer's address. ``per_second`` is there where the thread's
+    calls were counted.
     """
 
     number: int
@@ -183,6 +185,7 @@ class AskedCallFields(TypedDict):
     result: int | None
     found: list[FoundFields]
     path: NotRequired[str]
+    per_second: NotRequired[int]
 
 
 class InheritedFields(TypedDict):
@@ -252,12 +255,50 @@ class FlagFields(TypedDict):
     calls_per_second: NotRequired[int | None]
 
 
+class TestFields(TypedDict):
+    """A test of a branch out of the loop: when that leaves. ``words`` are addresses of flags.
+    ``tests_more``: behind it the program tests something else before the loop ends.
+    """
+
+    text: str
+    operator: str | None
+    words: list[str]
+    tests_more: bool
+
+
 class GroupFields(TypedDict):
     """The flags, by their ranks, that decide one branch out of the loop."""
 
     branch: CodeFields
     exit_when: str | None
     flags: list[int]
+    tests: list[TestFields]
+
+
+class LoopPartFields(TypedDict):
+    """A test that would end the loop. ``flag`` is the rank of its likeliest flag, and ``word``,
+    ``value`` and ``standing`` are those of that; null where only code tells of it. ``owed`` are the
+    ids of threads that would write one of its words.
+    """
+
+    text: str
+    flag: int | None
+    word: str | None
+    operator: str | None
+    value: str | None
+    standing: Standing
+    owed: list[int]
+    tests_more: bool
+
+
+class LoopConditionFields(TypedDict):
+    """What would end the loop: each part would. What the program joins by "and" is known only as
+    far as the loop comes (``tests_more``).
+    """
+
+    text: str
+    parts: list[LoopPartFields]
+    joined: Literal["or"]
 
 
 @final
@@ -276,6 +317,7 @@ class DiffFields(TypedDict):
     flags: list[FlagFields]
     considered: list[FlagFields]
     groups: list[GroupFields]
+    condition: LoopConditionFields | None
     notes: list[str]
     chains: list[str]
     explain: list[str]

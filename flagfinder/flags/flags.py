@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.diff.diff import Divergence
 from flagfinder.flags.code import Code, parse_hex
+from flagfinder.flags.loop_condition import LoopCondition
 from flagfinder.flags.python_code import add_code, code_of
 from flagfinder.flags.python_objects import prefer_programs_words
 from flagfinder.interpreters.python import PythonCode
@@ -216,6 +217,8 @@ class Report:
     notes: tuple[str, ...]
     # Which thread waits for which, a line for each chain that leads to ``spin_thread``.
     chains: tuple[str, ...]
+    # What would end the loop, by all flags.
+    condition: LoopCondition | None
     # What the thread ran when its recording ended.
     python: PythonCode | None
     raw: DiffFields = field(repr=False, compare=False)
@@ -240,6 +243,9 @@ class Report:
             loop=loop_from_raw(raw.get("loop")),
             divergence=_divergence(raw.get("divergence")),
             flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
+            condition=LoopCondition.from_raw(condition)
+            if (condition := raw.get("condition"))
+            else None,
             python=PythonCode.from_raw(python) if (python := raw.get("python")) else None,
             raw=raw,
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
+from flagfinder.flags.loop_condition import of_python
 from flagfinder.flags.python_objects import is_interpreters, regrouped
 from flagfinder.flags.python_word import sort_words
 from flagfinder.interpreters.fields import PythonFields
@@ -68,6 +69,7 @@ def add_code(report: DiffFields, code: PythonCode) -> None:
     report["flags"] = [{**word, "rank": ranks[_identity(word)]} for word in flags]
     report["considered"] = [{**word, "rank": ranks[_identity(word)]} for word in considered]
     report["groups"] = regrouped(report["groups"], old, len(flags))
+    report["condition"] = of_python(loop, report["flags"])
 
 
 def _identity(word: FlagFields) -> tuple[str, str | None, int | None]:

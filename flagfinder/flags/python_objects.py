@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
+from flagfinder.flags.loop_condition import of_first
 
 if TYPE_CHECKING:
     from flagfinder.flags.fields import DiffFields, FlagFields, GroupFields
@@ -80,6 +81,7 @@ def prefer_programs_words(report: DiffFields, *, has_code: bool = False) -> None
     numbered: list[FlagFields] = [{**word, "rank": ranks[word["rank"]]} for word in [*flags, *left]]
     report["flags"], report["considered"] = numbered[: len(flags)], numbered[len(flags) :]
     report["groups"] = regrouped(report["groups"], ranks, len(flags))
+    report["condition"] = of_first(report["flags"])
     if not flags:
         report["verdict"] = "no-flag"
         report["reason"] = (

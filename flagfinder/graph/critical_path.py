@@ -14,6 +14,8 @@ from flagfinder.shared.record import dataclass
 if TYPE_CHECKING:
     from flagfinder.graph.path_fields import BlockedFields, CriticalPathFields
 
+_MOST = 100_000
+
 
 @dataclass(frozen=True)
 class Inversion:
@@ -87,16 +89,18 @@ def critical_path(
     thread: int,
     start: int | None = None,
     end: int | None = None,
-    most: int | None = None,
+    most: int = _MOST,
+    host: str | None = None,
 ) -> CriticalPath | None:
     """What made up the time of ``thread`` from ``start`` to ``end`` (ns, CLOCK_MONOTONIC; default:
     all of it).
 
     While it waited for another thread, the path is what that one did meanwhile, and so on.
     ``most``: how many segments are told at most (short ones are put together), and how many waits,
-    the longest. None when there is no such thread.
+    the longest. ``host``: of the thread, in a graph of several hosts (None: the first that has it).
+    None when there is no such thread.
     """
-    raw = graph.critical_path_json(thread, start, end, most)
+    raw = graph.critical_path_json(thread, start, end, most, host)
     if raw is None:
         return None
     return CriticalPath(

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
         CulpritFields,
         DiagnosisFields,
         HangClass,
+        HangFields,
+        Known,
         MemberFields,
         QuestionFields,
         SetOffFields,
         Topic,
+        Why,
+        WorkFields,
     )
     from flagfinder.graph.fields import PlaceFields, RanFields, StarvedFields
 
@@ -82,10 +86,12 @@ class Culprit:
     that computed, where it did in the end); empty without ``--stacks``. ``places``: where these
     are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
     ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
-    ``hot``: the call of HotCalls.
+    ``hot``: the call of HotCalls. ``host``: where it ran, in a graph of several hosts.
     ``ran``: the functions and calls that it spent its time on, if it ran. ``starved``: for how long
     it could run and had no CPU, and who had it, if that was most of the time. ``inversion``: it had
-    the lock that a more urgent thread waited for.
+    the lock that a more urgent thread waited for. ``known``: how it is known that the thread before
+    waited for it. ``work``: what a Busy or
+    polling one did.
     """
 
     vertex: int
@@ -103,15 +109,51 @@ class Culprit:
     call: str | None
     set_off: str | None
     hot: HotCall | None
+    known: Known
+    host: str | None = None
     ran: RanFields | None = None
     starved: StarvedFields | None = None
     inversion: Inversion | None = None
+    work: WorkFields | None = None
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether it is likely only, not known, that the thread before waited for it."""
+        return self.known in ("before", "asked", "deadlock")
+
+
+@dataclass(frozen=True)
+class Hang:
+    """A stretch that may be the hang. ``why`` says what is unusual: it is "longer" than others, or
+    "polls", or is one of a "cluster" of long ones; "alone" is a wait that nothing can be compared
+    with, "always" a thread that only polls; "paced", "sleeps", "idle", "starts" and "common"
+    stretches are usual. ``beside``: how many shorter ones there are, ``typical``: how long the one
+    in the middle of these took. Times in ns, ``start`` is of CLOCK_MONOTONIC.
+    """
+
+    tid: int
+    thread: str
+    hang_class: HangClass
+    start: int
+    dur: int
+    doing: str
+    why: Why
+    unusual: bool
+    beside: int
+    typical: int | None
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the thread does that all the time: nobody is to blame for it."""
+        return self.why in ("paced", "starts", "common")
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is known about a hang. ``culprits``: the root cause first. ``circular``: they wait for
-    each other, ``circle`` tells in which order. ``compared``: the wait that went well, if any.
+    """What is known about a hang. ``culprits``: the root cause first; empty if nobody is known to
+    owe the hang's end. ``circular``: they wait for each other, ``circle`` tells in which order.
+    ``compared``: the wait that went well, if any. ``hang`` says why this stretch, ``others`` are
+    unusual ones that may have been meant, too.
 
     ``raw`` is what ``--json`` prints: path, baseline, advice and losses too.
     """
@@ -126,6 +168,8 @@ class Diagnosis:
     circular: bool
     circle: str
     compared: Choice | None
+    hang: Hang
+    others: tuple[Hang, ...]
     advice: tuple[str, ...]
     raw: DiagnosisFields
 
@@ -172,20 +216,21 @@ def diagnose(
     at: int | None = None,
     preceding: int = 0,
     ask: Callable[[Question], int] | None = None,
-    beam: int | None = None,
+    host: str | None = None,
 ) -> Diagnosis | None:
     """Explains the hang of ``thread`` at the time ``at`` (ns, CLOCK_MONOTONIC).
 
     Without ``thread``, of the main thread of what was recorded; without ``at``, the last mark, else
     the most unusual stretch. ``preceding``: how many stretches before a wait are compared, too, in
     the search for one that went well. ``ask`` answers questions by the number of a choice, from 1;
-    without it all is decided by rule, and ``beam`` paths are followed at once (1: the best edge at
-    each step; None: the engine's own number). None when no thread did anything for a millisecond,
-    or there is no such thread.
+    without it all is decided by rule. ``host``: in a graph of several hosts, the one that is meant
+    (None: the first). None when no thread did anything for a millisecond, or there is no such
+    thread.
     """
     answers: list[int] = []
     while True:
-        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers, beam)
+        given = None if ask is None else answers
+        outcome = graph.diagnose_json(thread, at, preceding, given, host)
         if outcome is None:
             return None
         if ask is None or "diagnosis" in outcome:
@@ -208,9 +253,27 @@ def diagnose(
         raw["circular"],
         _circle(raw["circle"]),
         None if raw["compared"] is None else _choice(raw["compared"]),
+        _hang(raw["hang"]),
+        tuple(map(_hang, raw["others"])),
         tuple(raw["advice"]),
         raw,
     )
+
+
+def find_hangs(
+    graph: EventGraph,
+    thread: int | None = None,
+    at: int | None = None,
+    host: str | None = None,
+) -> tuple[Hang, ...]:
+    """The stretches that may be the hang, the likeliest first, which ``diagnose`` takes without
+    ``at``. ``thread``, ``at`` and ``host`` as there.
+    """
+    return tuple(map(_hang, graph.hangs_json(thread, at, host)))
+
+
+def _hang(raw: HangFields) -> Hang:
+    return build(Hang, raw, hang_class=raw["class"])
 
 
 def _circle(members: Sequence[MemberFields]) -> str:

@@ -11,7 +11,11 @@ from flagfinder.graph.call_fields import HotFields
 from flagfinder.graph.fields import EdgeKind, InversionFields, PlaceFields, RanFields, StarvedFields
 from flagfinder.shared.typed import NotRequired, TypedDict
 
-HangClass = Literal["LongRunning", "RepeatedYield", "HotCalls", "LongWait", "Unknown"]
+HangClass = Literal["LongRunning", "RepeatedYield", "HotCalls", "LongWait", "Busy", "Unknown"]
+Known = Literal["ended", "holds", "peer", "before", "asked", "deadlock", "flag", "itself"]
+Why = Literal[
+    "longer", "cluster", "polls", "alone", "always", "paced", "sleeps", "idle", "starts", "common"
+]
 Topic = Literal["baseline", "link"]
 
 
@@ -41,18 +45,43 @@ class SetOffFields(TypedDict):
     edge: EdgeKind
 
 
+class CountedFields(TypedDict):
+    """Calls or waits of one kind (``blocked``), on one descriptor if that is known; ns in them."""
+
+    call: str
+    target: str | None
+    count: int
+    dur: int
+    blocked: bool
+
+
+class WorkFields(TypedDict):
+    """What a thread did in a stretch of many short things: ns on a CPU, ns in which it could run
+    and had none, and what it called and waited in, the longest first. ``only_waits``: calls that
+    did not block were not recorded.
+    """
+
+    run: int
+    ready: int
+    only_waits: bool
+    counted: list[CountedFields]
+
+
 class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
     hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
     ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``hot``
     the call of HotCalls, ``starved`` that it mostly had no CPU, ``inversion`` that it had the lock
-    that a more urgent thread waited for, ``ran`` what it spent its time on, if it ran.
+    that a more urgent thread waited for, ``ran`` what it spent its time on, if it ran; ``known``
+    how it is known that the thread before waited for it, ``work`` what a Busy or polling
+    one did.
     """
 
     vertex: int
     tid: int
     pid: int
     thread: str
+    host: str | None
     start: int
     dur: int
     doing: str
@@ -66,6 +95,8 @@ class CulpritFields(_Class):
     starved: StarvedFields | None
     inversion: InversionFields | None
     ran: RanFields | None
+    known: Known
+    work: WorkFields | None
 
 
 class ChoiceFields(TypedDict):
@@ -108,11 +139,34 @@ class MemberFields(TypedDict):
     thread: str
 
 
+class HangFields(_Class):
+    """A stretch that may be the hang, and ``why``. ``beside``: how many shorter ones there are to
+    compare it with; ``typical``: how long the one in the middle of these took.
+    """
+
+    tid: int
+    thread: str
+    start: int
+    dur: int
+    doing: str
+    why: Why
+    unusual: bool
+    beside: int
+    typical: int | None
+
+
+class HangsFields(TypedDict):
+    """The stretches that may be the hang, the likeliest first."""
+
+    hangs: list[HangFields]
+
+
 class DiagnosisFields(_Class):
     """What is known about a hang. ``baseline`` is the vertex of the wait that went well,
     ``compared`` that wait; ``path`` leads from the hang to its causes; ``culprits`` has the root
-    first; in ``circle`` each thread waits for the next, and the last for the first; ``hot`` is the
-    call of HotCalls.
+    first, and is empty if nobody is known to owe the hang's end; in ``circle`` each thread waits
+    for the next, and the last for the first; ``hot`` is the call of HotCalls; ``hang``
+    says why this stretch was taken, ``others`` are unusual ones that may have been meant, too.
     """
 
     thread: StepFields
@@ -127,6 +181,8 @@ class DiagnosisFields(_Class):
     culprits: list[CulpritFields]
     circular: bool
     circle: list[MemberFields]
+    hang: HangFields
+    others: list[HangFields]
     advice: list[str]
     questions: int
     asked: list[AskedFields]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from flagfinder.shared.fields import NoteFields
-from flagfinder.shared.typed import TypedDict
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 EventsEnded = Literal["program-ended", "target-ended", "duration", "interrupted", "imported"]
 
@@ -58,10 +58,14 @@ class EventsDumpFields(TypedDict):
 
 
 class MarkFields(TypedDict):
-    """A moment that somebody marked."""
+    """A moment that somebody marked; ``tid``: the thread that hung, if the recorder noticed it;
+    ``host``: where that was, in a graph of several.
+    """
 
     ts: int
     text: str
+    tid: NotRequired[int]
+    host: NotRequired[str]
 
 
 class BeforeFields(TypedDict):
@@ -107,6 +111,9 @@ class EventsInfoFields(TypedDict):
     stack_copy: int
     contexts: bool
     cpus: int
+    host: str
+    boot_id: str
+    network: bool
     kernel: str
     buffer_bytes: int
     size_bytes: int | None

@@ -56,7 +56,9 @@ class EventOptions:
     ``outlive``: it goes on while anything lives that the program started, as a daemon that has gone
     into the background. ``size`` keeps the file within so many bytes of the disk: the oldest events
     are dropped. ``mark_on_hang`` marks the moment when a main thread has not been back at its
-    event wait (poll, select, epoll) for so many seconds.
+    event wait (poll, select, epoll) for so many seconds. ``network`` records what is sent and
+    received over TCP and UDP, by which recordings of several hosts are joined; ``host`` is what the
+    file calls this one.
     """
 
     everything: bool = False
@@ -70,6 +72,8 @@ class EventOptions:
     outlive: bool = True
     size: int | None = None
     mark_on_hang: float | None = None
+    network: bool = False
+    host: str | None = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,8 @@ def _request(
         if options.mark_on_hang is None
         else int(options.mark_on_hang * 1e9),
         "command": as_unicode(command),
+        "network": options.network,
+        "host": options.host,
     }
     return json.dumps(fields)
 

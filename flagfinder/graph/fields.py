@@ -36,8 +36,26 @@ class GapFields(TypedDict):
     count: int
 
 
+class HostFields(TypedDict):
+    """A host of a graph of several. ``first`` and ``last``: of its recording, in the graph's time,
+    which is the first host's. ``added``: what its clock was corrected by when it began; ``widths``:
+    how much of that is not known, at best and at worst. ``by``: the host by whose messages, null
+    where no message was needed. ``received``: messages from the other hosts.
+    """
+
+    name: str
+    first: int
+    last: int
+    pids: list[int]
+    command: list[str]
+    added: int
+    widths: list[int]
+    by: int | None
+    received: int
+
+
 class GraphInfoFields(TypedDict):
-    """An event graph in numbers; ``edges`` are by kind."""
+    """An event graph in numbers; ``edges`` are by kind, ``hosts`` are there if it has several."""
 
     span: int
     events: int
@@ -50,6 +68,7 @@ class GraphInfoFields(TypedDict):
     marks: list[MarkFields]
     gaps: list[GapFields]
     lost: int
+    hosts: list[HostFields]
 
 
 class GraphBuildFields(GraphInfoFields):
@@ -59,13 +78,17 @@ class GraphBuildFields(GraphInfoFields):
 
 
 class ThreadMetaFields(TypedDict):
-    """A thread of a graph. ``priority`` is the kernel's, 0 where it was never seen."""
+    """A thread of a graph. ``priority`` is the kernel's, 0 where it was never seen; ``followed``:
+    its switches were recorded; ``host`` is a place in the list of hosts.
+    """
 
     tid: int
     pid: int
     name: str
     kernel: bool
     priority: int
+    followed: bool
+    host: int
 
 
 class PlaceFields(TypedDict):
@@ -86,6 +109,7 @@ class MetaFields(TypedDict):
     threads: list[ThreadMetaFields]
     sites: list[str]
     stacks: list[list[int]]
+    hosts: list[HostFields]
 
 
 class CauseFields(TypedDict):
@@ -128,10 +152,14 @@ class RanFields(TypedDict):
     calls: list[RanCallFields]
 
 
+SortKey = Literal["start", "dur", "run", "wait", "woke"]
+
+
 class VertexFields(TypedDict):
     """What a thread did from wake to wait; ``ends_in`` is the call that it blocks in at the end, at
     ``stack``, innermost first. ``futex`` is the address of the word that a futex call waits on.
-    ``ran`` is null where it ran too shortly.
+    ``ran`` is null where it ran too shortly. ``wait`` is how long the wait took that it ends in,
+    ``woke`` how many vertices of other threads it made begin, or sent something to.
     """
 
     vertex: int
@@ -141,6 +169,8 @@ class VertexFields(TypedDict):
     start: int
     dur: int
     run: int
+    wait: int | None
+    woke: int
     ends_in: str | None
     target: str | None
     futex: str | None

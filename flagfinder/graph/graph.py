@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,13 @@ from flagfinder.shared.errors import BadTraceError
 from flagfinder.shared.extra import need_numpy
 
 if TYPE_CHECKING:
-    from flagfinder.graph.diagnosis_fields import OutcomeFields
-    from flagfinder.graph.fields import GraphInfoFields, MetaFields, VertexFields
-    from flagfinder.graph.path_fields import CriticalPathFields
+    from flagfinder.graph.diagnosis_fields import HangFields, OutcomeFields
+    from flagfinder.graph.fields import GraphInfoFields, MetaFields, SortKey, VertexFields
+    from flagfinder.graph.path_fields import BottleneckFields, CriticalPathFields
     from flagfinder.graph.tables import GraphTables
     from flagfinder.graph.timeline_fields import TimelineFields
 
+SORT_KEYS: tuple[SortKey, ...] = ("start", "dur", "run", "wait", "woke")
 _FOREVER = 2**63 - 1
 
 
@@ -49,12 +51,24 @@ class EventGraph:
         return meta["first"], meta["last"]
 
     def query(
-        self, tid: int | None = None, start: int = 0, end: int = _FOREVER, limit: int = 1000
+        self,
+        tid: int | None = None,
+        start: int = 0,
+        end: int = _FOREVER,
+        limit: int = 1000,
+        name: str | None = None,
+        sort: SortKey = "start",
     ) -> list[VertexFields]:
-        """Vertices that overlap the time from ``start`` to ``end`` (ns), of one thread or all, with
-        their causes.
+        """Vertices that overlap the time from ``start`` to ``end`` (ns), with their causes: of one
+        thread, of those with such a ``name`` (``pool-*``), or of all. ``sort``: the earliest come
+        first, or those that are longest (``dur``), were longest on a CPU (``run``), end in the
+        longest ``wait``, or made most others begin (``woke``).
         """
-        vertices: list[VertexFields] = json.loads(self._core.query(tid or 0, start, end, limit))
+        tids = None if tid is None else [tid]
+        if name is not None:
+            tids = [one for one in self._named(name) if tid in (None, one)]
+        request = {"tids": tids, "start": start, "end": end, "limit": limit, "sort": sort}
+        vertices: list[VertexFields] = json.loads(self._core.query(json.dumps(request)))
         return vertices
 
     def export_perfetto(self, path: Path | str) -> None:
@@ -79,14 +93,37 @@ class EventGraph:
         return fields
 
     def critical_path_json(
-        self, thread: int, start: int | None, end: int | None, most: int | None = None
+        self,
+        thread: int,
+        start: int | None,
+        end: int | None,
+        most: int | None = None,
+        host: str | None = None,
     ) -> CriticalPathFields | None:
         """The engine's critical path; use ``flagfinder.critical_path`` for the typed one."""
-        found = self._core.critical_path(
-            json.dumps({"thread": thread, "from": start, "to": end, "most": most})
-        )
+        request = {"thread": thread, "host": host, "from": start, "to": end, "most": most}
+        found = self._core.critical_path(json.dumps(request))
         fields: CriticalPathFields | None = json.loads(found) if found is not None else None
         return fields
+
+    def bottleneck(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        name: str | None = None,
+    ) -> BottleneckFields | None:
+        """What workers wait for in the end from ``start`` to ``end`` (ns, CLOCK_MONOTONIC), and how
+        much of their time goes by meanwhile. Workers are the threads with such a ``name``
+        (``pool-*``), else the main threads. None when there are none, or they did nothing then.
+        """
+        tids = None if name is None else self._named(name)
+        found = self._core.bottleneck(json.dumps({"tids": tids, "from": start, "to": end}))
+        fields: BottleneckFields | None = json.loads(found) if found is not None else None
+        return fields
+
+    def _named(self, name: str) -> list[int]:
+        meta: MetaFields = json.loads(self._core.meta())
+        return [one["tid"] for one in meta["threads"] if fnmatchcase(one["name"], name)]
 
     def diagnose_json(
         self,
@@ -94,7 +131,7 @@ class EventGraph:
         at: int | None,
         preceding: int,
         answers: Sequence[int] | None,
-        beam: int | None,
+        host: str | None = None,
     ) -> OutcomeFields | None:
         """The engine's diagnosis, or its next question; use ``flagfinder.diagnose`` for the typed
         one.
@@ -104,21 +141,35 @@ class EventGraph:
             "at": at,
             "preceding": preceding,
             "answers": answers,
-            "beam": beam,
+            "host": host,
         }
         found = self._core.diagnose(json.dumps(request))
         fields: OutcomeFields | None = json.loads(found) if found is not None else None
         return fields
 
+    def hangs_json(
+        self, thread: int | None, at: int | None, host: str | None = None
+    ) -> list[HangFields]:
+        """The engine's list of stretches; use ``flagfinder.find_hangs`` for the typed one."""
+        found = self._core.hangs(json.dumps({"thread": thread, "at": at, "host": host}))
+        fields: list[HangFields] = json.loads(found)
+        return fields
 
-def build_graph(events: Path | str, flags: Sequence[Path | str] = ()) -> EventGraph:
-    """Builds the graph of a recording. ``flags``: files of ``flagfinder watch -o``.
+
+def build_graph(
+    events: Path | str | Sequence[Path | str], flags: Sequence[Path | str] = ()
+) -> EventGraph:
+    """Builds the graph of a recording, or of those of several hosts (``--network``); its times are
+    those of the first. ``flags``: files of ``flagfinder watch -o``, of the first host.
 
     Time and memory are linear in the events. Raises BadTraceError for a file that is no recording,
-    and for one of ``flags`` that holds no records of flags.
+    for one of ``flags`` that holds no records of flags, and where the clocks of hosts can't be
+    compared; UsageError for hosts of one name.
     """
     watched = [_flag_records(Path(path)) for path in flags]
-    return EventGraph(_core.EventGraph.build(EventFile(events).core, watched))
+    paths = [events] if isinstance(events, (str, Path)) else events
+    files = [EventFile(path).core for path in paths]
+    return EventGraph(_core.EventGraph.build(files, watched))
 
 
 def _flag_records(path: Path) -> str:
@@ -138,7 +189,7 @@ def _is_flag_record(line: str) -> bool:
     """Whether a line is the header of a watch, or one of its events."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(record, dict) and (
         "event" in record or ("watches" in record and "events" not in record)

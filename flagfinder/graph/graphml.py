@@ -13,6 +13,7 @@ from flagfinder.graph.tables import GraphTables, Table
 from flagfinder.shared.visible import fit_for_xml
 
 _NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
+_PIECE = 4096  # rows that are in words at a time
 
 
 def _type_of(values: np.ndarray) -> str:
@@ -46,39 +47,34 @@ class _GraphMl:
             self.open("key", names)
             self.close("key")
 
-    def rows(self, element: str, attributes: list[dict[str, str]], table: Table) -> None:
-        """An element for each row; what is empty is left out."""
-        columns = [values.tolist() for values in table.values()]
-        for words, row in zip(attributes, zip(*columns, strict=True), strict=True):
-            self.open(element, words)
-            for column, value in zip(table, row, strict=True):
-                if value != "":
-                    self.open("data", {"key": f"{element}-{column}"})
-                    self._xml.characters(fit_for_xml(str(value)))
-                    self.close("data")
-            self.close(element)
-
-
-def _without(table: Table, *names: str) -> Table:
-    return {column: values for column, values in table.items() if column not in names}
+    def rows(self, element: str, ends: Table, table: Table) -> None:
+        """An element for each row, with attributes that name vertices; what is empty is left out.
+        A column as a list takes many times its memory.
+        """
+        for first in range(0, len(next(iter(ends.values()))), _PIECE):
+            columns = [values[first : first + _PIECE].tolist() for values in table.values()]
+            for place, row in enumerate(zip(*columns, strict=True), first):
+                self.open(element, {name: f"v{vertex[place]}" for name, vertex in ends.items()})
+                for column, value in zip(table, row, strict=True):
+                    if value != "":
+                        self.open("data", {"key": f"{element}-{column}"})
+                        self._xml.characters(fit_for_xml(str(value)))
+                        self.close("data")
+                self.close(element)
 
 
 def write_graphml(tables: GraphTables, file: BinaryIO) -> None:
     known = tables.edges["from"] >= 0  # GraphML has no edges from nowhere
-    ends = tables.edges["from"][known].tolist(), tables.edges["to"][known].tolist()
-    nodes = _without(tables.vertices, "vertex")
-    edges = {
-        column: values[known] for column, values in _without(tables.edges, "from", "to").items()
-    }
+    edges = {column: values[known] for column, values in tables.edges.items()}
+    ends = {"source": edges.pop("from"), "target": edges.pop("to")}
+    nodes = {column: values for column, values in tables.vertices.items() if column != "vertex"}
     out = _GraphMl(file)
     out.open("graphml", {"xmlns": _NAMESPACE})
     out.keys("node", nodes)
     out.keys("edge", edges)
     out.open("graph", {"id": "events", "edgedefault": "directed"})
-    out.rows("node", [{"id": f"v{vertex}"} for vertex in tables.vertices["vertex"].tolist()], nodes)
-    out.rows(
-        "edge", [{"source": f"v{a}", "target": f"v{b}"} for a, b in zip(*ends, strict=True)], edges
-    )
+    out.rows("node", {"id": tables.vertices["vertex"]}, nodes)
+    out.rows("edge", ends, edges)
     out.close("graph")
     out.close("graphml")
     out.end()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""JSON objects about critical paths: what ``critical-path`` prints. Times are in ns, points in time
-those of CLOCK_MONOTONIC. Imported for its types only.
+"""JSON objects about critical paths: what ``critical-path`` and ``graph bottleneck`` print. Times
+are in ns, points in time those of CLOCK_MONOTONIC. Imported for its types only.
 """
 
 from __future__ import annotations
@@ -68,6 +68,52 @@ class CriticalPathFields(_From):
     waits: list[BlockedFields]
     threads: list[ShareFields]
     lost: int
+
+
+class ObjectFields(TypedDict):
+    """The futex or the file that a call is on, if that is known."""
+
+    word: int | None
+    target: str | None
+
+
+class BottleneckRowFields(TypedDict):
+    """What workers wait for: ``thread`` computes, for ``cpu`` there was none free, ``call`` and
+    ``timer`` were ended by no thread, at what is ``shared`` the same threads wait and end waits (a
+    lock), a ``pool`` is threads of one name. ``held`` is what is shared and these threads had
+    meanwhile, while others waited for it. ``waits`` took ``waited`` together; ``gain`` of the
+    workers' time goes by meanwhile.
+    """
+
+    kind: Literal["thread", "cpu", "call", "timer", "shared", "pool", "unrecorded"]
+    names: list[str]
+    threads: int
+    call: str | None
+    on: ObjectFields
+    held: ObjectFields | None
+    waits: int
+    waited: int
+    gain: int
+
+
+class BottleneckFields(_From):
+    """What the workers wait for in the end, the largest part of their time (``whole``) first;
+    ``knots`` are threads that wait among themselves only.
+    """
+
+    to: int
+    workers: list[str]
+    whole: int
+    rows: list[BottleneckRowFields]
+    knots: list[list[str]]
+    lost: int
+
+
+class NoBottleneckFields(TypedDict):
+    """There is no such thread."""
+
+    workers: list[str]
+    rows: list[BottleneckRowFields]
 
 
 class NoCriticalPathFields(TypedDict):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flagfinder.graph.fields import MetaFields
 
 # The layout of Vertex and Details in graph/graph/src/vertex.rs, of Edge in edge.rs there.
-_VERTEX = np.dtype(
+VERTEX = np.dtype(
     [(name, "<u8") for name in ("start", "end", "run", "call")]
     + [(name, "<u4") for name in ("thread", "from", "details")]
     + [("cpu", "<u2"), ("cause", "u1"), ("blocks", "u1")]
@@ -58,7 +58,7 @@ class GraphTables:
 def graph_tables(core: _core.EventGraph) -> GraphTables:
     meta: MetaFields = json.loads(core.meta())
     raw_vertices, raw_details, raw_edges = core.records()
-    vertices, edges = np.frombuffer(raw_vertices, _VERTEX), np.frombuffer(raw_edges, _EDGE)
+    vertices, edges = np.frombuffer(raw_vertices, VERTEX), np.frombuffer(raw_edges, _EDGE)
     details = np.frombuffer(raw_details, _DETAILS)[vertices["details"]]
     threads = {
         name: _column(meta["threads"], name)
@@ -69,10 +69,6 @@ def graph_tables(core: _core.EventGraph) -> GraphTables:
         ["\n".join(sites[site] for site in stack) for stack in meta["stacks"]] or [""], dtype=object
     )
     of = vertices["thread"]
-    calls, which = np.unique(vertices["call"] >> 48, return_inverse=True)
-    names = np.array(
-        [_core.call_name(int(call) - 1) if call else "" for call in calls], dtype=object
-    )
     results = np.where(details["result"] == _NO_RESULT, "", details["result"].astype(str))
     kinds = np.array(_core.edge_kinds(), dtype=object)
     causes = edges["from"].astype(np.int64)
@@ -83,7 +79,7 @@ def graph_tables(core: _core.EventGraph) -> GraphTables:
             "pid": threads["pid"][of],
             "thread": threads["name"][of],
             **{name: vertices[name] for name in ("start", "end", "run")},
-            "call": names[which],
+            "call": call_names(vertices),
             "result": results.astype(object),
             "yields": details["yields"],
             "flags": details["flags"],
@@ -99,6 +95,14 @@ def graph_tables(core: _core.EventGraph) -> GraphTables:
         },
         threads,
     )
+
+
+def call_names(vertices: np.ndarray) -> np.ndarray:
+    """The calls that vertices end in; "" for none."""
+    calls, which = np.unique(vertices["call"] >> 48, return_inverse=True)
+    names = [_core.call_name(int(call) - 1) if call else "" for call in calls]
+    found: np.ndarray = np.array(names, dtype=object)[which]
+    return found
 
 
 def _column(rows: Sequence[Mapping[str, object]], name: str) -> np.ndarray:

@@ -43,8 +43,8 @@ _MOST_TOLD = 4
 class LoopWait:
     """What a thread's event loop waits for. ``name``: the statement of the task that keeps it;
     None where the loop may go on by itself. ``statement`` and ``at``: the same without its place,
-    and that. ``end`` says what ends that wait, and ``why`` in words.
-    ``notes`` tell of the other tasks.
+    and that. ``end`` says what ends that wait, and ``why`` in words. ``is_locked``: each task waits
+    for a lock, which no new client gives back. ``notes`` tell of the other tasks.
     """
 
     name: str | None
@@ -52,6 +52,7 @@ class LoopWait:
     at: PythonFrame | None
     end: TaskEnd
     why: str
+    is_locked: bool
     notes: tuple[str, ...]
 
 
@@ -121,7 +122,7 @@ def loop_wait(
         more = "1 more task waits" if left == 1 else f"{left} more tasks wait"
         notes = [*notes[:_MOST_TOLD], more]
     if stuck is None:
-        return LoopWait(None, None, None, "unknown", "", tuple(notes))
+        return LoopWait(None, None, None, "unknown", "", False, tuple(notes))
     owed = _owed(stuck, tasks, sources)
     if owed is not None:
         other, by = owed
@@ -136,7 +137,8 @@ def loop_wait(
     at = _own(stuck) or stuck.frames[-1]
     text = awaited(at, sources)
     bare = f"`{text}`" if text is not None else at.function
-    return LoopWait(_statement(stuck, sources), bare, at, end, why, tuple(notes))
+    is_locked = is_stuck and all(map(_takes_lock, leaves))
+    return LoopWait(_statement(stuck, sources), bare, at, end, why, is_locked, tuple(notes))
 
 
 def _chain(task: Task, tasks: Mapping[int, Task]) -> Iterator[Task]:
@@ -155,6 +157,12 @@ def _is_within(task: Task) -> bool:
         return False
     innermost = task.frames[0]
     return bool(_WITHIN.search(innermost.file)) or not is_library(innermost.file)
+
+
+def _takes_lock(task: Task) -> bool:
+    innermost = task.frames[0]
+    name = innermost.function.rpartition(".")[2]
+    return bool(_WITHIN.search(innermost.file)) and name == "acquire"
 
 
 def _sleeps(task: Task) -> bool:

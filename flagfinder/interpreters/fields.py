@@ -96,7 +96,7 @@ class SourceSpotFields(TypedDict):
 
     function: str | None
     file: str
-    line: int
+    line: int | None
     locals: NotRequired[dict[str, str]]
 
 
@@ -104,7 +104,8 @@ class AskedFields(TypedDict):
     """What a thread asks in its loop, or ``blocks`` in: ``statement``, and ``name`` with its place.
     ``at``: the place, where it is none on the thread's stack. ``nobody`` says why no thread is in
     ``owed``. ``of_task``: it is a task of an event loop that blocks, and this ends its wait.
-    ``tells_all``: the machine's code need not be looked at.
+    ``is_locked``: all tasks of that loop wait for locks. ``tells_all``: the machine's code need not
+    be looked at.
     """
 
     tid: int
@@ -115,6 +116,7 @@ class AskedFields(TypedDict):
     nobody: str
     blocks: bool
     of_task: NotRequired[TaskEnd]
+    is_locked: NotRequired[bool]
     tells_all: bool
 
 

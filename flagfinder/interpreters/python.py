@@ -107,10 +107,15 @@ class PythonLoop:
     @property
     def when(self) -> str | None:
         """What ends the wait, in one expression; None for a loop that does not wait."""
-        asked = [way.when for way in self.exits if way.foreign and way.way != "raise"]
-        return (
-            " or ".join(dict.fromkeys(asked)) if asked and self.kind in ("waits", "mixed") else None
-        )
+        return " or ".join(self.questions) or None
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What ends the wait, an expression for each way out."""
+        if self.kind not in ("waits", "mixed"):
+            return ()
+        asked = (way.when for way in self.exits if way.foreign and way.way != "raise")
+        return tuple(dict.fromkeys(asked))
 
     @property
     def is_answer(self) -> bool:

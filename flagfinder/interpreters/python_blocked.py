@@ -4,9 +4,9 @@
 In: the frames of all threads, and the sources. Out: the statement of the program at which the
 thread is blocked (`with lock`, `jobs.get()`), and the threads that hold the lock, or can still come
 to the call that ends the wait. Where no such statement is there, the function of the library is
-told that the program called, and where. Locks and queues are told apart by the last part of their
-name, so another object's of the same name is taken for it. Blind spots: functions that are on no
-stack yet; frames of a library, which are passed over.
+told that the program called, and where. Locks, queues and threads are told apart by the last part
+of their name, so another object's of the same name is taken for it. Blind spots: functions that are
+on no stack yet; frames of a library, which are passed over; threads that a list holds.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def blocked(
         place = f"called by {frame.function} at {_file(frame)}:{frame.line}"
         return Blocked(f"{called}, {place}", called, {})
     how, what, text = waits[0]
+    targets = _targets(frame, _name(what), sources) if how == "join" else frozenset()
     answers = {
-        other: _answer(theirs, how, _name(what), sources)
+        other: _runs(theirs, targets) or _answer(theirs, how, _name(what), sources)
         for other, theirs in frames.items()
         if other != tid
     }
@@ -134,8 +135,35 @@ def _is_at(node: ast.expr, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or 0)
 
 
+def _is_in(loop: ast.While | ast.For | ast.AsyncFor, line: int) -> bool:
+    """Whether each round comes to the line."""
+    return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
+
+
 def _is_object(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def _targets(frame: PythonFrame, name: str, sources: Sources) -> frozenset[str]:
+    """The functions that threads of this name run: `name = Thread(target=function)`."""
+    tree = sources.tree(frame.file)
+    made = [
+        keyword.value
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if any(_is_object(target) and _name(target) == name for target in node.targets)
+        for keyword in node.value.keywords
+        if keyword.arg == "target" and _is_object(keyword.value)
+    ]
+    return frozenset(map(_name, made))
+
+
+def _runs(frames: Sequence[PythonFrame], targets: Container[str]) -> str | None:
+    """Whether the outermost function of the program that a thread is in is one of these."""
+    own = [frame for frame in frames if not is_library(frame.file)]
+    if not own or own[-1].function.rpartition(".")[2] not in targets:
+        return None
+    return f"it runs {own[-1].function}, the target of that thread"
 
 
 def _answer(frames: Sequence[PythonFrame], how: str, name: str, sources: Sources) -> str | None:
@@ -144,11 +172,18 @@ def _answer(frames: Sequence[PythonFrame], how: str, name: str, sources: Sources
         scope = _scope(frame, sources)
         if scope is None:
             continue
+        loops = [
+            node
+            for node in within(scope)
+            if isinstance(node, (ast.While, ast.For, ast.AsyncFor)) and _is_in(node, frame.line)
+        ]
         for node in within(scope):
             if how in ("with", "acquire") and _holds(node, name, frame.line):
                 return f"its function {frame.function} holds that, at {_file(frame)}:{node.lineno}"
             ends = _method(node, _ENDED_BY[how])
-            if ends is not None and _name(ends.value) == name and ends.lineno >= frame.line:
+            if ends is None or _name(ends.value) != name:
+                continue
+            if ends.lineno >= frame.line or any(_is_in(loop, ends.lineno) for loop in loops):
                 return f"its function {frame.function} comes to `{ast.unparse(ends)}()`"
     return None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,8 @@ _FILLS = {"append", "appendleft", "add", "extend", "insert", "put", "update", "s
 # nanosleep, clock_nanosleep; select, pselect6: without descriptors they only sleep.
 _SLEEPS = {"35", "230"}
 _SELECTS = {"23", "270"}
+_FUTEX = "202"  # its fourth argument is the limit of time
+_LAST_LINE = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
         return {"asked": [], "stacks": {}}, []
     codes, sources = read_python(pid, tids), Sources.of_process(pid)
     loops = loop_waits(pid, codes, sources)
-    asked = [one for one in asked_of(codes, sources) if one["tid"] not in loops]
+    blocked_for_good = {tid for tid in codes if _waits_without_limit(pid, tid)}
+    asked = [one for one in asked_of(codes, sources, blocked_for_good) if one["tid"] not in loops]
     asked += [
         {
             "tid": tid,
@@ -84,6 +87,7 @@ def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
             "nobody": wait.why,
             "blocks": True,
             "of_task": wait.end,
+            "is_locked": wait.is_locked,
             "tells_all": False,
         }
         for tid, wait in loops.items()
@@ -109,17 +113,29 @@ def _with_variables(frame: PythonFrame) -> SourceSpotFields:
 
 
 def spot(place: PythonFrame | PythonLoop) -> SourceSpotFields:
-    """As the engine takes it."""
-    return {"function": place.function, "file": place.file, "line": place.line}
+    """As the engine takes it. Code that a program makes may have any number for a line."""
+    line = place.line if 0 < place.line <= _LAST_LINE else None
+    return {"function": place.function, "file": place.file, "line": line}
+
+
+def _call(pid: int, tid: int) -> list[str]:
+    """The call in which the thread is, and its arguments; no number of a call, if in none."""
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/syscall").read_text(encoding="ascii").split()
+    except OSError:
+        return ["running"]
 
 
 def _sleeps(pid: int, tid: int) -> bool:
     """Whether the thread is in a call that only the clock ends."""
-    try:
-        call = Path(f"/proc/{pid}/task/{tid}/syscall").read_text(encoding="ascii").split()
-    except OSError:
-        return False
+    call = _call(pid, tid)
     return call[0] in _SLEEPS or (call[0] in _SELECTS and call[1] == "0x0")
+
+
+def _waits_without_limit(pid: int, tid: int) -> bool:
+    """Whether the thread is blocked in a lock, and the clock does not end that."""
+    call = _call(pid, tid)
+    return call[0] == _FUTEX and call[4] == "0x0"
 
 
 def asks_between(tid: int, loop: PythonLoop) -> AskedFields | None:
@@ -144,13 +160,18 @@ def asks_between(tid: int, loop: PythonLoop) -> AskedFields | None:
     }
 
 
-def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFields]:
-    """The same, given the ``codes`` by thread id."""
+def asked_of(
+    codes: Mapping[int, PythonCode], sources: Sources, blocked_for_good: Container[int] = ()
+) -> list[AskedFields]:
+    """The same, given the ``codes`` by thread id. A thread that is ``blocked_for_good`` asks
+    nothing until that wait ends, also within a loop.
+    """
     found: list[AskedFields] = []
     for tid, code in codes.items():
         loop = code.loop
         # The loop of `Queue.get` is how the program's statement waits.
-        if loop is None or not loop.is_answer or is_library(loop.file):
+        is_blocked = tid in blocked_for_good
+        if is_blocked or loop is None or not loop.is_answer or is_library(loop.file):
             blocks = list(_blocked_of(tid, codes, sources))
             found += blocks
             if blocks:

@@ -63,10 +63,7 @@ class Sources:
         """
 
         def read(file: str) -> tuple[bytes, float]:
-            place = core.place(file)
-            if place is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
-            with os.fdopen(_core.open_named(place), "rb") as content:
+            with os.fdopen(core.open(file), "rb") as content:
                 return content.read(_LARGEST_SOURCE + 1), os.fstat(content.fileno()).st_mtime
 
         return cls(read, bytes, written)

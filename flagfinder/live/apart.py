@@ -316,7 +316,8 @@ def _left(child: _Child, because: str) -> LeftBehind:
     """What the child did at last; it is ended, where that can be."""
     where = f"process {child.pid} of flagfinder, which asked, {_doing(child.pid)}"
     child.end()
-    if not child.is_gone:
+    # On a busy machine it may take its time.
+    if not child.is_gone and any(task.state == "D" for task in tasks(child.pid)):
         where += "; it can't be ended, and was left behind"
     return LeftBehind(because, where)
 
@@ -386,7 +387,11 @@ def _ask(question: Callable[[Post], object], stand: Callable[[], None], messages
         try:
             stand()
             _asking.clear()
-            answer = question(lambda what: post("post", what))
+            try:
+                answer = question(lambda what: post("post", what))
+            finally:
+                # A signal that both the terminal and the command send must not cost the answer.
+                signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         except BaseException as error:
             post("openers", _core.file_openers())
             post("failure", _sendable(error))

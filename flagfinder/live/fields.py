@@ -11,6 +11,7 @@ from flagfinder.flags.fields import (
     CodeFields,
     FlagFields,
     GroupFields,
+    LoopConditionFields,
     LoopFields,
     Outcome,
     Verdict,
@@ -87,6 +88,7 @@ class SpinThreadFields(_Class):
     flags: list[FlagFields]
     considered: list[FlagFields]
     groups: list[GroupFields]
+    condition: LoopConditionFields | None
     notes: list[str]
     explain: list[str]
     wait: WaitFields | None
@@ -117,18 +119,30 @@ class SpinFields(TypedDict):
 
 
 WhyKind = Literal["flag", "lock", "call", "child", "timer", "cpu"]
-WhyKnown = Literal["seen", "proved", "by-code", "assumed"]
+WhyKnown = Literal["seen", "proved", "by-code", "by-reference", "assumed"]
 RootKind = Literal[
-    "input", "peer", "timer", "stopped", "frozen", "ended", "computes", "deadlock", "unknown"
+    "input",
+    "peer",
+    "timer",
+    "stopped",
+    "frozen",
+    "ended",
+    "computes",
+    "deadlock",
+    "lost-wakeup",
+    "unknown",
 ]
 
 
 class NodeFields(TypedDict):
-    """A thread of some process."""
+    """A thread of some process. ``task``: what runs on no thread of its own (`goroutine 7`); the
+    thread is then one of its scheduler's. Null: it is the thread itself.
+    """
 
     pid: int
     tid: int
     name: str
+    task: NotRequired[str | None]
 
 
 class OwedByFields(NodeFields):
@@ -179,13 +193,14 @@ class LinkFields(TypedDict):
 class RootFields(TypedDict):
     """Where the chain ends, and where that thread stands. ``note``: of a circle, why nobody is left
     to end it, where the links alone don't say that. ``assumed``: the chain comes there by a link
-    that is not known, so the root may be another.
+    that is not known, so the root may be another. ``task`` as in a node.
     """
 
     kind: RootKind
     pid: int | None
     tid: int | None
     name: str
+    task: NotRequired[str | None]
     what: str
     at: SpotFields | None
     note: str | None

@@ -12,7 +12,8 @@ import os
 import select
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from errno import ENOENT
+from errno import EACCES, ENOENT
+from pathlib import Path
 from typing import NoReturn
 
 from flagfinder import _core
@@ -26,6 +27,7 @@ from flagfinder.shared.environment import target_environment
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.interruption import forget_waiting, held_back, interruptible
 from flagfinder.shared.record import dataclass
+from flagfinder.shared.visible import quote_command
 
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126
@@ -151,10 +153,11 @@ class _Beginning:
         """
         if number := os.read(self.failure, 16):
             error = int(number)
+            fix = "Write a program, not a line of a shell: sh -c '..' runs one."
+            if error == EACCES and "/" in self.name and Path(self.name).is_file():
+                fix = f"`{quote_command('chmod', '+x', self.name)}` makes the file a program."
             failure = UsageError(
-                "The command can't be started",
-                f"{self.name}: {os.strerror(error)}",
-                "Write a program, not a line of a shell: sh -c '..' runs one.",
+                "The command can't be started", f"{self.name}: {os.strerror(error)}", fix
             )
             failure.exit_code = EXIT_NOT_FOUND if error == ENOENT else EXIT_CANNOT_START
             raise failure

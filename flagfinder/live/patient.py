@@ -22,6 +22,8 @@ _INTERPRETERS = re.compile(r"(python|node|ruby|perl|php|(ba|da|z|k)?sh|java|lua)
 _LONGEST_NAME = 15
 _MOST_LISTED = 8
 _LONGEST_LINE = 80  # columns of a command
+_OF_KERNEL = 0x00200000  # PF_KTHREAD of linux/sched.h
+NOT_OF_KERNEL = "`ps --ppid 2 -p 2 --deselect` lists the processes of programs."
 
 
 class Patient(NamedTuple):
@@ -49,6 +51,9 @@ def by_id(number: int) -> Patient:
             f"parent, process {parent}, is asked instead"
         )
         return Patient(int(parent), None, note)
+    if is_of_kernel(number):
+        found = f"it is a thread of the kernel, {status['Name']}"
+        raise UsageError(f"{number} is no process of a program", found, NOT_OF_KERNEL)
     return Patient(number)
 
 
@@ -57,6 +62,8 @@ def by_name(name: str) -> Patient:
     one that it gave itself. Of several the one from which all others descend. Raises UsageError
     where there is none, or no such one.
     """
+    if not name:
+        raise UsageError("No process has no name", "NAME is empty", "`ps -e` lists the processes.")
     ours = set(ancestors(os.getpid()))
     found = sorted(pid for pid in processes() if pid not in ours and name in _names(pid))
     if not found:
@@ -95,6 +102,15 @@ def status_of(tid: int | None) -> dict[str, str]:
 def has_ended(status: dict[str, str]) -> bool:
     """Whether nothing of the process is left but its exit status: other threads may live on."""
     return status.get("State", "").startswith("Z") and status.get("Threads") == "1"
+
+
+def is_of_kernel(pid: int | None) -> bool:
+    """Whether it is a thread of the kernel's own, which runs no program."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return bool(int(stat.rpartition(")")[2].split()[6]) & _OF_KERNEL)
 
 
 def processes() -> Iterator[int]:

@@ -46,18 +46,18 @@ def poke(plan: Plan) -> Poked:
 
 
 def try_poke(plan: Plan) -> Proof:
-    """What ``plan.thread`` would do, seen in a copy of it; the process is not changed.
+    """What ``plan.copied`` would do, seen in a copy of it; the process is not changed.
 
     Raises UsageError without a thread to copy, PermissionDeniedError or UnavailableError.
     """
-    if plan.thread is None:
+    if plan.copied is None:
         raise UsageError(
             "Nothing can be tried out",
             f"no thread of process {plan.pid} was seen to poll {plan.name}",
             "Name the thread to copy: --thread TID.",
         )
     return Proof.from_raw(
-        json.loads(_core.try_word(plan.pid, plan.thread.tid, plan.address, plan.size, plan.value))
+        json.loads(_core.try_word(plan.pid, plan.copied, plan.address, plan.size, plan.value))
     )
 
 

@@ -21,7 +21,8 @@ class Plan:
 
     ``started`` (clock ticks since boot) tells the process from a later one of its number.
     ``thread`` polls the word, None when no thread was seen to; ``now`` is the value that it reads,
-    None unknown.
+    None unknown. ``copied`` is the thread to try it out with: the one that was asked for, else
+    ``thread``.
     """
 
     pid: int
@@ -32,6 +33,7 @@ class Plan:
     name: str
     now: int | None
     thread: SpinThread | None
+    copied: int | None
     why: str
 
 
@@ -105,9 +107,17 @@ def plan_poke(
         )
     else:
         why = "you named it; no thread was seen to poll it just now"
-    started = report.raw["started"]
     return Plan(
-        pid, started, address, size, value, name, seen.value_spin if seen else None, seen_in, why
+        pid,
+        report.raw["started"],
+        address,
+        size,
+        value,
+        name,
+        seen.value_spin if seen else None,
+        seen_in,
+        thread if thread is not None else seen_in.tid if seen_in else None,
+        why,
     )
 
 

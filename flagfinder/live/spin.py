@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from flagfinder import _core
 from flagfinder.flags.code import Code
 from flagfinder.flags.flags import Flag, Loop, flag_from_raw, loop_from_raw
+from flagfinder.flags.loop_condition import LoopCondition, of_python
 from flagfinder.flags.python_objects import is_interpreters
 from flagfinder.flags.python_word import sort_words
 from flagfinder.interpreters.python import (
@@ -78,7 +79,7 @@ class SpinThread:
 
     ``considered`` are words that its loop tests, and that are not said to be waited for. ``python``
     is None when it runs no Python, or when that could not be read. ``script`` is the
-    loop in which a shell asks something.
+    loop in which a shell asks something. ``condition`` is what would end its loop, by all flags.
     """
 
     tid: int
@@ -93,6 +94,7 @@ class SpinThread:
     notes: tuple[str, ...]
     explain: tuple[str, ...]
     wait: Wait | None
+    condition: LoopCondition | None
     python: PythonCode | None
     script: ScriptLoop | None
     steps: int
@@ -341,6 +343,7 @@ def _add_python_word(thread: SpinThreadFields, *, is_handed_on: bool) -> None:
         if is_handed_on and thread["python"] is not None and before and is_interpreters(before[0]):
             thread["considered"] = [*thread["flags"], *thread["considered"]]
             thread["flags"] = []
+            thread["condition"] = None
             thread["verdict"] = "no-flag"
             thread["reason"] = (
                 f"{before[0]['name']} is the interpreter's own, and its lock goes from thread to "
@@ -356,6 +359,7 @@ def _add_python_word(thread: SpinThreadFields, *, is_handed_on: bool) -> None:
             "owed_by_nobody",
             None if flag["owed"] else "it was not asked about: Python code named it",
         )
+    thread["condition"] = of_python(loop, thread["flags"])
     first = thread["flags"][0] if thread["flags"] else None
     if first is not None and first["access_path"] is not None and first["exit_when"] == loop.when:
         thread["verdict"] = "data-flag"
@@ -380,6 +384,9 @@ def _thread(raw: SpinThreadFields) -> SpinThread:
         loop=loop_from_raw(raw.get("loop")),
         flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
         considered=tuple(flag_from_raw(item) for item in raw.get("considered") or ()),
+        condition=LoopCondition.from_raw(condition)
+        if (condition := raw.get("condition"))
+        else None,
         wait=_wait(raw.get("wait")),
         python=PythonCode.from_raw(python) if python else None,
         script=ScriptLoop.from_raw(raw["script"]) if "script" in raw else None,

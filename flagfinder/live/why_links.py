@@ -23,14 +23,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WhyNode:
+    """A thread, or a ``task`` (`goroutine 7`) of a scheduler, one of whose threads it is then."""
+
     pid: int
     tid: int
     name: str
+    task: str | None = None
 
     @property
-    def place(self) -> tuple[int, int]:
+    def place(self) -> tuple[int, int | str]:
         """What tells it from all others: names change."""
-        return self.pid, self.tid
+        return self.pid, self.task or self.tid
+
+    @property
+    def called(self) -> str:
+        """Task or thread."""
+        return self.task or f"thread {self.tid}"
 
 
 @dataclass(frozen=True)
@@ -73,13 +81,14 @@ class WhyRoot:
     at: Spot | None = None
     note: str | None = None
     assumed: bool = False
+    task: str | None = None
 
     @property
     def node(self) -> WhyNode | None:
         """The thread, if one is known."""
         if self.pid is None or self.tid is None:
             return None
-        return WhyNode(self.pid, self.tid, self.name)
+        return WhyNode(self.pid, self.tid, self.name, self.task)
 
 
 def _spot(raw: SpotFields | None) -> Spot | None:
@@ -92,7 +101,7 @@ def root_from_raw(raw: RootFields) -> WhyRoot:
 
 
 def _node(raw: NodeFields) -> WhyNode:
-    return WhyNode(raw["pid"], raw["tid"], raw["name"])
+    return WhyNode(raw["pid"], raw["tid"], raw["name"], raw.get("task"))
 
 
 def link_from_raw(raw: LinkFields) -> WhyLink:

@@ -24,15 +24,17 @@ _KINDS = {
     "input": "waits for input",
     "peer": "waits for a peer",
     "timer": "waits for a timer",
+    "lost-wakeup": "lost wake-up",
     "unknown": "not known",
 }
 # What nobody will end: no good news. Their text names who it is.
-_FAULTS = ("deadlock", "ended", "stopped", "frozen")
+_FAULTS = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup")
 # How a link is known: as it is marked, and what that means.
 _MARKS: dict[WhyKnown, tuple[str, str]] = {
     "seen": ("[seen]", "in the kernel or in memory"),
     "proved": ("[proved]", "a copy of the thread that owes did it"),
     "by-code": ("[by code]", "the program's code says so"),
+    "by-reference": ("[by reference]", "its open calls have the object at hand"),
     "assumed": ("[assumed]", "nobody else is left, or it is the usual one"),
 }
 _SURE = ("seen", "proved")
@@ -90,7 +92,7 @@ def plain(lines: Iterable[Line]) -> list[str]:
 
 
 def _repeats(link: WhyLink, root: WhyRoot) -> bool:
-    is_own = (link.waiter.pid, link.waiter.tid) == (root.pid, root.tid)
+    is_own = root.node is not None and link.waiter.place == root.node.place
     is_said = link.owed_by is None and link.reason == root.what
     return is_said and is_own and root.kind not in _FAULTS
 
@@ -103,7 +105,8 @@ class _Names:
     def __init__(self, pid: int, links: Sequence[WhyLink], root: WhyRoot) -> None:
         owing = [link.owed_by for link in links if link.owed_by is not None]
         nodes = [*(link.waiter for link in links), *owing]
-        self._followed = {link.waiter.place for link in links} | {(root.pid, root.tid)}
+        self._followed = {link.waiter.place for link in links}
+        self._followed |= {root.node.place} if root.node is not None else set()
         pids = {node.pid for node in nodes} | {root.pid, pid}
         self._one_process = len(pids - {None}) == 1
         self._told: set[tuple[int, str]] = set()
@@ -113,7 +116,9 @@ class _Names:
         name = "" if (node.pid, node.name) in self._told or not node.name else f" ({node.name})"
         self._told.add((node.pid, node.name))
         if self._one_process or node.pid == beside:
-            return f"thread {node.tid}{name}"
+            return f"{node.called}{name}"
+        if node.task is not None:
+            return f"{node.task}{name} of process {node.pid}"
         if node.pid == node.tid:
             return f"process {node.pid}{name}"
         return f"thread {node.tid}{name} of process {node.pid}"
@@ -124,10 +129,10 @@ class _Names:
         if root.kind in _FAULTS or root.kind == "unknown":
             role = "unknown" if root.kind == "unknown" else "fault"
         line: Line = [(f"{_KINDS.get(root.kind, root.kind)}: ", role)]
-        if ring and root.note is None:
-            return [*line, *self._circle(ring)]
-        node = root.node
         doubt: Line = [(" ", ""), ("[assumed]", "unsure")] if root.assumed else []
+        if ring and root.note is None:
+            return [*line, *self._circle(ring), *doubt]
+        node = root.node
         if node is None or root.kind in _FAULTS:
             return [*line, (root.what, ""), *doubt]
         line.append((self._who(node), ""))
@@ -179,7 +184,7 @@ class _Names:
         if link.known == "proved":
             return owed.place in self._followed
         is_near = link.kind == "child" or owed.pid == link.waiter.pid
-        return is_near and link.known == "seen"
+        return is_near and link.known in ("seen", "by-reference")
 
 
 def _mark(link: WhyLink) -> Line:

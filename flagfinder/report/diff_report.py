@@ -23,6 +23,7 @@ from flagfinder.flags.flags import (
     ThreadName,
     Writer,
 )
+from flagfinder.flags.loop_condition import LoopCondition
 from flagfinder.report.code import code_text
 from flagfinder.report.lines import label_line
 from flagfinder.report.python_report import show_python
@@ -37,14 +38,17 @@ _STANDINGS: Mapping[Standing, str] = {
     "proved": "proved: another thread's copy writes it, and a copy of this one then goes on",
     "seen-in-good-run": "seen: in the good run another thread wrote it, and the loop ended",
     "ends-loop": "tried: a copy of the thread left its loop by it",
+    "counted": "counted: the call came back with the same answer each time; the thread may work "
+    "beside it",
     "by-code": "deduced from the loop's code",
     "one-of-several": "one of several that would end the wait",
-    "assumed": "assumed: it rests on answers of calls that nothing shows",
+    "assumed": "assumed: it rests on what nothing shows",
     "unsure": "not sure",
     "ruled-out": "ruled out",
 }
 _STACK_SHOWN = 2
 _OWED_SHOWN = 2
+_PARTS_SHOWN = 4
 _DESCRIPTORS_SHOWN = 2
 
 _KINDS = {
@@ -77,7 +81,7 @@ def show_report(terminal: Terminal, report: Report, explain: bool = False) -> No
         _show_spot(terminal, report)
     flag = report.flag
     if flag is not None:
-        _show_flag(terminal, flag, explain)
+        _show_flag(terminal, flag, report.condition, explain)
         _show_evidence(terminal, report.flags, explain)
     elif report.waits_until is not None:
         label_line(terminal, "no flag", Text(f"at the level of machine words: {report.reason}"))
@@ -146,11 +150,13 @@ def _show_spot(terminal: Terminal, report: Report) -> None:
         )
 
 
-def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -> None:
+def show_flag_facts(
+    terminal: Terminal, flags: tuple[Flag, ...], condition: LoopCondition | None, explain: bool
+) -> None:
     """A live thread's flags: what one run alone tells of them."""
     flag = flags[0]
     _show_place(terminal, flag)
-    label_line(terminal, "ends when", Text(flag.exit_when or "not known", "bold"))
+    _show_condition(terminal, flag, condition, explain)
     _show_descriptors(terminal, flag, explain)
     if flag.proof is not None:
         label_line(terminal, "tried out", proof_text(flag.proof))
@@ -160,6 +166,35 @@ def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) 
         for caller in flag.reader_stack[:_STACK_SHOWN]:
             label_line(terminal, "", Text("called from ").append_text(code_text(caller)))
     _show_evidence(terminal, flags, explain)
+
+
+def _show_condition(
+    terminal: Terminal,
+    flag: Flag,
+    condition: LoopCondition | None,
+    explain: bool,
+    left_with: str = "",
+) -> None:
+    """What would end the loop, a line for each way out."""
+    parts = condition.parts if condition is not None else ()
+    if not parts:
+        ends = Text(flag.exit_when or "not known", "bold").append(left_with, "default")
+        label_line(terminal, "ends when", ends)
+    shown = parts if explain else parts[:_PARTS_SHOWN]
+    for number, part in enumerate(shown):
+        # Of one test the word is named above.
+        what = flag.exit_when if len(parts) == 1 and flag.exit_when else part.text
+        text = Text("or " if number else "").append(what, "bold")
+        if part.value is not None and part.flag != flag.rank:
+            text.append(f" (now {part.value:#x})")
+        if part.tests_more:
+            text.append(", and what is tested behind it")
+        if not number:
+            text.append(left_with)
+        label_line(terminal, "" if number else "ends when", text)
+    if len(parts) > len(shown):
+        more = count(len(parts) - len(shown), "more test")
+        label_line(terminal, "", Text(f"or by {more}: --explain"))
 
 
 def _show_descriptors(terminal: Terminal, flag: Flag, explain: bool) -> None:
@@ -272,15 +307,15 @@ def proof_text(proof: Proof) -> Text:
     return text
 
 
-def _show_flag(terminal: Terminal, flag: Flag, explain: bool) -> None:
+def _show_flag(
+    terminal: Terminal, flag: Flag, condition: LoopCondition | None, explain: bool
+) -> None:
     _show_place(terminal, flag)
-    ends = Text(flag.exit_when or "not known", "bold")
+    left_with = ""
     if flag.value_exit is not None:
-        ends.append(
-            f" (the normal run left with {_value(flag.value_exit, flag.value_exit_symbol)})",
-            "default",
-        )
-    label_line(terminal, "ends when", ends)
+        value = _value(flag.value_exit, flag.value_exit_symbol)
+        left_with = f" (the normal run left with {value})"
+    _show_condition(terminal, flag, condition, explain, left_with)
     _show_writers(terminal, flag)
     _show_owed(terminal, flag, explain)
 

@@ -10,15 +10,39 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, Inversion
-from flagfinder.graph.diagnose import Choice, Diagnosis, HotCall
+from flagfinder.graph.diagnose import Choice, Culprit, Diagnosis, Hang, HotCall
 from flagfinder.report.diff_report import descriptor_text, holders_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, relative, short_time
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, RanFields, StarvedFields, VertexFields
+    from flagfinder.graph.diagnosis_fields import CountedFields, Why, WorkFields
+    from flagfinder.graph.fields import (
+        GraphInfoFields,
+        HostFields,
+        RanFields,
+        StarvedFields,
+        VertexFields,
+    )
 
 _RAN = 4  # functions and calls shown of what a thread ran
+_WHY: dict[Why, str] = {
+    "longer": "hardly any of its runs took as long",
+    "cluster": "one of several as long in a short time, and there are none at other times",
+    "polls": "it polls, which it does not always do",
+    "alone": "there is nothing to compare it with",
+    "always": "it hardly does anything else, so nothing tells whether it waits for something",
+    "paced": "usual, as its rounds follow a clock",
+    "sleeps": "usual, as it asked to sleep for that time",
+    "idle": "usual, as no thread of the recorded programs ended it",
+    "starts": "usual, as the program starts",
+    "common": "usual, as others took as long",
+}
+_LIKELY = {
+    "before": "not seen to owe it this time: it ended such a wait before",
+    "asked": "not seen to owe it: it was asked for something just before",
+    "deadlock": "not seen to owe it: it is in a deadlock of the same process",
+}
 
 
 def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
@@ -32,9 +56,19 @@ def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
         ("flag events", f"{summary['flag_events']:,}"),
     ):
         terminal.result(Text(f"{label:<13}", "bold").append(value, "default"))
+    for host in summary["hosts"]:
+        terminal.result(Text(f"{'host':<13}", "bold").append(host_text(host), "default"))
     if summary["lost"]:
         gaps = count(len(summary["gaps"]), "gap")
         terminal.warning(f"{summary['lost']:,} events were lost ({gaps}): edges there are missing")
+
+
+def host_text(host: HostFields) -> str:
+    """A host's name, what it received, and how well its clock is known."""
+    best, worst = map(short_time, host["widths"])
+    known = f"is known to {best}, at worst to {worst}"
+    clock = "is the first one's" if host["by"] is None or not any(host["widths"]) else known
+    return f"{host['name']}: {count(host['received'], 'message')} from others; its clock {clock}"
 
 
 def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: int) -> None:
@@ -53,6 +87,10 @@ def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: i
             text.append(f" on {vertex['target']}")
         if vertex["futex"]:
             text.append(f" on the word {vertex['futex']}")
+        if vertex["wait"] is not None:
+            text.append(f" for {duration(vertex['wait'])}")
+        if vertex["woke"]:
+            text.append(f"; woke {vertex['woke']}")
         for cause in vertex["causes"]:
             whom = (
                 "" if cause["tid"] is None else f" from thread {cause['tid']} ({cause['thread']})"
@@ -64,33 +102,48 @@ def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: i
             _sites(terminal, "woken", cause["stack"])
 
 
-def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
-    """The hang, then its causes, root first."""
+def show_hangs(terminal: Terminal, found: Sequence[Hang], begun: int) -> None:
+    """What may be meant, the likeliest first: what is unusual, or that nothing is."""
+    unusual = [hang for hang in found if hang.unusual]
+    if not unusual:
+        terminal.result("Nothing is unusual. The longest:")
+    for hang in unusual or found:
+        terminal.result(_hang_line(hang, begun))
+
+
+def _hang_line(hang: Hang, begun: int) -> Text:
+    """When, as the recording has it and as ``--at`` takes it, who, what, and why."""
+    text = Text(f"  +{(hang.start - begun) / 1e9:.3f} s ", "default")
+    text.append(f"(--thread {hang.tid} --at {hang.start + hang.dur // 2}) ", "dim")
+    text.append(f"thread {hang.tid} ({hang.thread})", "bold")
+    text.append(f", {hang.doing}, for {duration(hang.dur)}: {why_text(hang)}")
+    return text
+
+
+def why_text(hang: Hang) -> str:
+    """Why a stretch may be the hang, or is not likely to be."""
+    is_wait = hang.hang_class == "LongWait"
+    one, many = ("wait", "waits in the same place") if is_wait else ("run", "runs")
+    what = count(hang.beside, f"shorter {one}", f"shorter {many}")
+    if hang.typical is None:
+        return _WHY[hang.why]
+    about = f"{what} took about {short_time(hang.typical)}"
+    return about if hang.why == "longer" else f"{_WHY[hang.why]}; {about}"
+
+
+def show_diagnosis(terminal: Terminal, found: Diagnosis, begun: int) -> None:
+    """The hang, then its causes, root first. ``begun``: the recording's first event."""
     text = Text(found.hang_class, "bold red").append(
         f": thread {found.tid} ({found.thread})", "bold"
     )
     terminal.result(text.append(f", {found.doing}, for {duration(found.dur)}", "default"))
+    terminal.result(Text("  why this one: ", "bold").append(why_text(found.hang), "default"))
+    if not found.culprits:
+        nobody = "Nobody is known to owe the end of it"
+        why = "Nobody is to blame, as nothing is unusual" if found.hang.is_usual else nobody
+        terminal.result(f"  {why}.")
     for culprit in found.culprits:
-        line = Text("  culprit: ", "bold").append(
-            f"thread {culprit.tid} ({culprit.thread})", "bold cyan"
-        )
-        line.append(
-            f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} "
-            f"({culprit.hang_class})"
-        )
-        terminal.result(line)
-        if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
-            terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
-        if culprit.inversion:
-            line = Text("      priority inversion: ", "bold red")
-            terminal.result(line.append(inversion_text(culprit.inversion), "default"))
-        elif culprit.starved:
-            terminal.result(f"      {starved_text(culprit.starved)}")
-        if culprit.hot:
-            _hot(terminal, culprit.hot)
-        if culprit.ran and culprit.hang_class != "LongWait":
-            _ran(terminal, culprit.ran)
-        _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
+        _culprit(terminal, culprit)
     if found.circular:
         alone = len(found.raw["circle"]) == 1
         terminal.result(
@@ -98,10 +151,63 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         )
     if found.compared is not None:
         terminal.result(_compared_line(found.compared, found.start))
+    if found.others:
+        terminal.result(Text("  others that may be meant:", "bold"))
+    for other in found.others:
+        terminal.result(Text("  ").append(_hang_line(other, begun)))
     for command in found.advice:
         terminal.result(Text("  to go on: ", "dim").append(command, "cyan"))
     if found.raw["lost"]:
         terminal.warning(f"{found.raw['lost']:,} events were lost: causes may be missing")
+
+
+def _culprit(terminal: Terminal, culprit: Culprit) -> None:
+    """What a culprit did, and what is known of it."""
+    likely = "likely " if culprit.is_likely else ""
+    line = Text(f"  {likely}culprit: ", "bold").append(
+        f"thread {culprit.tid} ({culprit.thread})", "bold cyan"
+    )
+    line.append(
+        f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} "
+        f"({culprit.hang_class})"
+    )
+    terminal.result(line)
+    if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
+        terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
+    if culprit.inversion:
+        line = Text("      priority inversion: ", "bold red")
+        terminal.result(line.append(inversion_text(culprit.inversion), "default"))
+    elif culprit.starved:
+        terminal.result(f"      {starved_text(culprit.starved)}")
+    if culprit.is_likely:
+        terminal.result(f"      {_LIKELY[culprit.known]}")
+    if culprit.hot:
+        _hot(terminal, culprit.hot)
+    if culprit.work:
+        terminal.result(f"      {work_text(culprit.work)}")
+        if culprit.work["only_waits"]:
+            terminal.result(
+                Text("      only its waits are counted; calls, too, with ", "dim").append(
+                    "flagfinder events record --syscalls target", "cyan"
+                )
+            )
+    if culprit.ran and culprit.hang_class != "LongWait":
+        _ran(terminal, culprit.ran)
+    _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
+
+
+def work_text(work: WorkFields) -> str:
+    """What a thread did, counted: ``12,000 pread64 of big.bin, 799 ms; 195 ms on a CPU``."""
+    parts = [_counted_text(one) for one in work["counted"]]
+    parts.append(f"{duration(work['run'])} on a CPU")
+    if work["ready"] > work["run"]:
+        parts.append(f"{duration(work['ready'])} ready without one")
+    return "; ".join(parts)
+
+
+def _counted_text(one: CountedFields) -> str:
+    on = f" of {one['target']}" if one["target"] else ""
+    return f"{one['count']:,} {one['call']}{on}, {duration(one['dur'])}"
 
 
 def starved_text(starved: StarvedFields) -> str:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
-from flagfinder.report.graph_report import hot_lines, inversion_text, shares_text, starved_text
+from flagfinder.report.graph_report import (
+    hot_lines,
+    inversion_text,
+    shares_text,
+    starved_text,
+    work_text,
+)
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 from flagfinder.shared.record import dataclass
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from flagfinder.graph.diagnosis_fields import HangClass, StepFields
     from flagfinder.graph.fields import GraphInfoFields
 
+_LINES = 5  # of the story at most
 _ROWS = 12  # threads shown at most
 _SEGMENTS = 2000  # of what made up the hang
 _MARGIN = 4  # the view around the hang is wider by a part of it: 1 / n on each side
@@ -81,10 +88,13 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
         lines.append(
             f"It was set off by thread {step['tid']} ({step['thread']}), by {step['edge']}."
         )
+    if not found.culprits:
+        return [*lines, "Nobody is known to owe the end of it."][:_LINES]
     if not own:
         lines.append("No other thread is known to be to blame.")
     else:
-        lines.append(f"The culprit is {_named(own[0])}.")
+        likely = "likely " if own[0].is_likely else ""
+        lines.append(f"The {likely}culprit is {_named(own[0])}.")
     root = found.culprits[0]
     kept = [] if found.circular else _what_kept(own[0] if own else root)
     if kept:
@@ -102,7 +112,7 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
         lines.append(f"Because of it, {_named(own[1])} was late too.")
     elif found.advice:
         lines.append(f"Which flag is polled is not known yet: {found.advice[0]} will tell.")
-    return lines[:5]
+    return lines[:_LINES]
 
 
 def _did(hang_class: HangClass, doing: str, dur: int) -> str:
@@ -126,6 +136,8 @@ def _what_kept(culprit: Culprit) -> list[str]:
         lines.append(f"priority inversion: {inversion_text(culprit.inversion)}")
     elif culprit.starved:
         lines.append(f"it {starved_text(culprit.starved)}")
+    if culprit.work:
+        lines.append(f"it did {work_text(culprit.work)}")
     if culprit.ran and culprit.hang_class != "LongWait":
         lines.append(f"it ran {shares_text(culprit.ran)}")
     return lines

@@ -105,7 +105,7 @@ def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
         if loop.at is not None:
             label_line(terminal, "at", Text(str(loop.at), "bold"))
     if thread.flag is not None:
-        show_flag_facts(terminal, thread.flags, explain)
+        show_flag_facts(terminal, thread.flags, thread.condition, explain)
     elif thread.waits_until is not None:
         label_line(terminal, "no flag", Text(f"at the level of machine words: {thread.reason}"))
     if thread.python is not None:

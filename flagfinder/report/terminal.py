@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 from flagfinder.report.names import Piece, short_pieces, wrapped
 from flagfinder.shared.errors import FlagfinderError
 from flagfinder.shared.private_file import write_private
-from flagfinder.shared.visible import quote_command, visible
+from flagfinder.shared.visible import quote_command, visible, without_commands
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,6 +142,7 @@ class Terminal:
 
         A stderr that takes nothing (a full disk) ends no command: the result goes elsewhere.
         """
+        pieces = tuple((without_commands(text), style) for text, style in pieces)
         with suppress(OSError):
             if self._has_styles(sys.stderr):
                 from rich.text import Text

@@ -10,7 +10,7 @@ from flagfinder.live.why_chain import WhyReport
 from flagfinder.live.why_links import WhyLink, WhyNode
 from flagfinder.shared.visible import visible
 
-_BOX, _ROW, _GAP = 92, 120, 150  # heights of a thread's box and row; between two columns
+_BOX, _ROW, _GAP = 112, 140, 150  # heights of a thread's box and row; between two columns
 _ALL, _LEAST = 1190, 320  # width that a page has for it, and of a column
 NARROW, _BROAD = 330, 700  # of the only column where a page is narrow, and where it is not
 _EDGE = 44  # right of the last column, for arrows
@@ -18,6 +18,7 @@ _COLORS = {
     "seen": "var(--known)",
     "proved": "var(--known)",
     "by-code": "var(--code)",
+    "by-reference": "var(--code)",
     "assumed": "var(--assumed)",
 }
 
@@ -41,7 +42,9 @@ class Drawing:
                     self._threads[node.pid].append(node)
         root = report.root
         if not self._threads and root.pid is not None:
-            self._threads[root.pid] = [WhyNode(root.pid, root.tid or root.pid, root.name)]
+            self._threads[root.pid] = [
+                WhyNode(root.pid, root.tid or root.pid, root.name, root.task)
+            ]
         count = max(1, len(self._threads))
         share = (_ALL - 10 - (count - 1) * _GAP - _EDGE) // count
         column = _BROAD if column is None and share < _LEAST else column
@@ -92,15 +95,15 @@ class Drawing:
             yield _label(left + 12, top + 4, self._wide - 24, 24, "process", title)
             for node in nodes:
                 x, y = self._place(node)
-                is_root = root.kind != "deadlock" and node.place == (root.pid, root.tid)
+                is_root = root.kind != "deadlock" and node == root.node
                 kind = "thread root" if is_root else "thread"
                 yield (
                     f'<rect class="{kind}" x="{x}" y="{y}" width="{self._wide - 40}" '
                     f'height="{_BOX}" rx="5"/>'
                 )
                 words = [
-                    ("line", f"thread {node.tid} ({node.name})"),
-                    ("line at", self._where(node)),
+                    ("line", f"{node.called} ({node.name})"),
+                    ("at", self._where(node)),
                     ("lines dim", self._does(node)),
                 ]
                 yield _label(x + 12, y + 6, self._wide - 64, _BOX - 12, kind, words)
@@ -109,7 +112,7 @@ class Drawing:
         root = self._report.root
         of_node = (link for link in self._report.links if link.waiter == node)
         waits = next((link.statement or link.name for link in of_node), None)
-        return waits or (root.kind if (node.pid, node.tid) == (root.pid, root.tid) else "")
+        return waits or (root.kind if node == root.node else "")
 
     def _where(self, node: WhyNode) -> str:
         root = self._report.root

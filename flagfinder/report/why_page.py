@@ -80,7 +80,7 @@ def _line(line: Line) -> str:
 
 
 def _who(node: WhyNode) -> str:
-    return html_text(f"thread {node.tid} ({node.name}) of process {node.pid}")
+    return html_text(f"{node.called} ({node.name}) of process {node.pid}")
 
 
 def _whole(spot: Spot) -> str:

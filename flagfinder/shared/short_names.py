@@ -30,6 +30,8 @@ _PACKAGES = re.compile(r"(?<![\w.])(?:[a-z_]\w*\.){2,}(?=[A-Z]\w*\.)")
 _FOLDERS = re.compile(r"^[\w.~/-]*/(?=[\w-]+\.)")
 # A type whose method it is, and perhaps the trait, in Rust: `<Bank as Drop>::drop`.
 _OF_TRAIT = re.compile(r"^<([^<>]*?)(?: as [^<>]*)?>(?=::)")
+# What a function is called that was handed to another, in JavaScript: `it('works')`.
+_TITLED = re.compile(r"[\w$.]+\((['\"`]).*\1\)", re.DOTALL)
 _CLOSING = {"<": ">", "(": ")", "{": "}", "[": "]"}
 
 
@@ -132,6 +134,8 @@ def short_function(name: str) -> str:
     """A function as its author calls it: without parameters, result, packages and the trait that a
     method belongs to; with `()` behind it where it has a name.
     """
+    if _TITLED.fullmatch(name):
+        return name
     name = _OF_TRAIT.sub(r"\1", short_name(name))
     name = _PACKAGES.sub("", _FOLDERS.sub("", _without_parameters(name)))
     return name if re.fullmatch(r"<\w+>", name) else f"{name}()"

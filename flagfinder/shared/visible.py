@@ -16,6 +16,8 @@ from collections.abc import Iterable
 _ACTING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# What GitHub takes for a command of the job: `::` where a line begins, and `##[` anywhere.
+_COMMAND = re.compile(r"^(\s*:)(?=:)|##(?=\[)", re.MULTILINE)
 # Characters of Unicode's basic plane that XML 1.0 forbids and that do not act.
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")
 
@@ -29,6 +31,16 @@ def visible(text: str, keep: str = "") -> str:
     return _ACTING.sub(
         lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text
     )
+
+
+def on_github() -> bool:
+    """Whether a job of GitHub's reads what is printed."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def without_commands(text: str) -> str:
+    """The text, in which GitHub sees no command: names of processes and files may hold some."""
+    return _COMMAND.sub(lambda found: f"{found[0]} ", text) if on_github() else text
 
 
 def fit_for_xml(text: str) -> str:

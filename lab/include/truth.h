@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How a program of the lab says what is true of it: lines in the file that LAB_TRUTH names, on
- * stderr without it. README.md lists them. */
+ * stderr without it. example.toml lists them. */
 #ifndef LAB_TRUTH_H
 #define LAB_TRUTH_H
 

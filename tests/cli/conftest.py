@@ -87,14 +87,15 @@ def files(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[File
     processor.
     """
     folder = tmp_path_factory.mktemp("files")
-    tenet, perf, events, graph = (
-        folder / name for name in ("x.tenet", "perf.data", "x.events", "x.graph")
+    tenet, perf, events, graph, tables = (
+        folder / name for name in ("x.tenet", "perf.data", "x.events", "x.graph", "x.tables")
     )
     write_perf(perf)
     for words in (
         ("trace", "export", pair.spin, "-o", tenet, "--instructions", "100"),
         ("events", "import", perf, "-o", events),
         ("graph", "build", events, "-o", graph),
+        ("hosts", "ingest", events, "--host", "here", "-o", tables),
     ):
         made = flagfinder(*words)
         assert made.returncode == 0, made.stderr
@@ -111,6 +112,7 @@ def files(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[File
             perf,
             events,
             graph,
+            tables,
             core,
             work,
             process.pid,

@@ -23,13 +23,14 @@ VERBS = [
 ]
 
 
-def assert_refused(words: list[object]) -> None:
+def assert_refused(words: list[object]) -> str:
     done = flagfinder(*words)
     assert done.returncode == 65, done.stderr
     for part in ("found:", "fix:", "still works:"):
         assert part in done.stderr
     assert "Traceback" not in done.stderr
     assert "panicked" not in done.stderr
+    return done.stderr
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
@@ -57,7 +58,7 @@ def test_diff_refuses_a_foreign_file(tmp_path: Path, pair: Pair) -> None:
     file = tmp_path / "foreign.trace"
     file.write_text("hello")
     assert_refused(["diff", file, pair.spin])
-    assert_refused(["diff", pair.normal, file])
+    assert "foreign.trace: a file" in assert_refused(["diff", pair.normal, file]), "which of two"
     assert_refused(["registers", file, "--before-divergence", pair.normal])
 
 
@@ -109,9 +110,12 @@ def test_a_section_that_is_unpacked_and_packed_again_is_sound(tmp_path: Path, pa
     assert flagfinder("trace", "check", file).returncode == 0
 
 
-def test_flag_events_that_are_no_text_are_refused(tmp_path: Path, files: Files) -> None:
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 60_000], ids=["no text", "deep"])
+def test_flag_events_that_are_none_are_refused(
+    tmp_path: Path, files: Files, content: bytes
+) -> None:
     watched = tmp_path / "watched.jsonl"
-    watched.write_bytes(b"\xff\xfe")
+    watched.write_bytes(content)
     done = flagfinder(
         "graph", "build", files.events, "-o", tmp_path / "x.graph", "--flags", watched
     )

@@ -18,6 +18,8 @@ IDLE = [
     "diff a b --emit gdb --json-file x.json",
     "diagnose g --auto --emit gdb --json",
     "diagnose g --auto --flag x#1",
+    "diagnose g --hangs --emit gdb",
+    "diagnose g --hangs --preceding 2",
     "record -o x --level flow --values-in ranges -- true",
     "record -o x --tracer lldb --pid 1 --then leave",
     "record -o x --tracer lldb --thread 5 -- true",

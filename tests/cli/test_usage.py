@@ -6,12 +6,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, assert_four_parts, flagfinder, run
+from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run, started
+
+from flagfinder.live.patient import status_of
 
 VERBS = """
 record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, why,
@@ -78,6 +82,9 @@ def test_version() -> None:
         ["watch", "1", "app", "done", "--backend", "frida"],
         ["spin", "-1"],
         ["spin", "4294967297"],
+        ["why", ""],
+        ["why", "-n", ""],
+        ["guard", "--after", "1", "-o", "/etc/passwd", "--", "true"],
     ],
     ids=" ".join,
 )
@@ -87,6 +94,20 @@ def test_usage_errors(words: list[str]) -> None:
     assert "found:" in done.stderr and "fix:" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("verb", ["why", "spin"])
+def test_a_thread_of_the_kernel_is_no_process_of_a_program(verb: str, tmp_path: Path) -> None:
+    """Nor is a program of that name refused."""
+    name = tmp_path / "kthreadd"
+    shutil.copy("/bin/sleep", name)
+    with started([name, "100"]) as process:
+        assert flagfinder(verb, process.pid, "--timeout", "20").returncode in (0, 1)
+    if status_of(2).get("Name") != "kthreadd":
+        live_or_skip("no thread of the kernel can be seen here")
+    done = flagfinder(verb, 2)
+    assert done.returncode == 2
+    assert_four_parts(done.stderr, "a thread of the kernel")
 
 
 # `why` goes on with the process that is meant (tests/live/test_patient.py).

@@ -29,6 +29,7 @@ class Files:
     perf: Path
     events: Path
     graph: Path
+    tables: Path
     core: Path
     folder: Path
     pid: int
@@ -101,11 +102,17 @@ def command_line(verb: str, files: Files) -> list[str]:
         "graph build": [files.events, "-o", files.new("x.graph")],
         "graph info": [graph],
         "graph query": [graph],
+        "graph bottleneck": [graph],
         "graph export": [graph, "-o", files.new("x.graphml")],
         "diagnose": [graph, "--auto"],
         "report": [graph, "-o", files.new("x.html")],
         "critical-path": [graph, "--thread", str(WAITER)],
         "compare": [files.events, files.events],
+        "hosts ingest": [files.events, "--host", "here", "-o", files.new("x.tables")],
+        "hosts top": [files.tables],
+        "hosts waits": [files.tables],
+        "hosts path": [files.tables, "--host", "here", "--thread", str(WAITER)],
+        "hosts bottleneck": [files.tables],
         "overhead": ["--rounds", "3", "--", program, "normal"],
         "doctor": ["--pid", pid],
     }

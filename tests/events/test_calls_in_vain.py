@@ -15,9 +15,11 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 RATE = 10_000  # a second, far less than these programs call even on a busy machine
 
 
-def recorded_calls(recorder: Recorder, mode: str) -> tuple[Recorded, dict[str, Any]]:
+def recorded_calls(
+    recorder: Recorder, mode: str, *, codes: tuple[int, ...] = (0,)
+) -> tuple[Recorded, dict[str, Any]]:
     recorded = recorder.record("calls", mode, options=("--syscalls", "target", "--stacks", "all"))
-    return recorded, diagnosis(build(recorded))
+    return recorded, diagnosis(build(recorded), codes=codes)
 
 
 def hot_culprit(recorded: Recorded, found: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +79,7 @@ def test_compare_names_the_code_of_calls_that_did_not_block(recorder: Recorder) 
 
 
 def test_a_thread_that_gets_what_it_asks_for_is_innocent(recorder: Recorder) -> None:
-    _, found = recorded_calls(recorder, "serves")
+    # Most times nobody is named, which is right.
+    _, found = recorded_calls(recorder, "serves", codes=(0, 1))
     classes = {found["class"], *(culprit["class"] for culprit in found["culprits"])}
     assert "HotCalls" not in classes

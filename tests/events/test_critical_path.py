@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from event_recorder import Recorded, Recorder
 from harness import flagfinder, run
+from made_up_events import SWITCH, WAKING, Event, event_file, events
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 WORK = 40_000_000  # ns on a CPU that the programs compute
@@ -190,3 +191,26 @@ def test_compare_counts_errors_and_only_the_target_s_calls(tmp_path: Path) -> No
     calls = {row["call"] for row in rows}
     assert "clock_nanosleep" in calls
     assert not calls & {"pselect6", "epoll_wait", "ppoll"}
+
+
+def test_no_more_is_told_than_fits_into_memory(tmp_path: Path) -> None:
+    """Two threads that wake each other: a small file of them holds millions of waits."""
+    step, count = 4000, 8000
+    blocks = []
+    for first in range(0, 28 * count, count):
+        turns = [
+            (step * (first + turn), 7 + turn % 2, 8 - turn % 2) for turn in range(1, count + 1)
+        ]
+        pairs = [
+            (Event(ts, WAKING, one, other, flags=1), Event(ts + 1000, SWITCH, one, other, flags=1))
+            for ts, one, other in turns
+        ]
+        blocks.append(events(*(event for pair in pairs for event in pair)))
+    recording = event_file(tmp_path / "run.events", *blocks)
+    graph = tmp_path / "run.graph"
+    assert flagfinder("graph", "build", recording, "-o", graph).returncode == 0
+    ran = flagfinder("critical-path", graph, "--thread", "7", "--json")
+    found = json.loads(ran.stdout)
+    assert_whole(found)
+    assert len(found["waits"]) == 100_000
+    assert len(found["segments"]) <= 100_000

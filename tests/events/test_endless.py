@@ -38,7 +38,7 @@ def test_a_deadlock_is_named_as_a_circle(recorder: Recorder) -> None:
     assert f"thread {roles['culprit']} (endless)" in told.split("They wait for each other: ")[1]
 
 
-@pytest.mark.parametrize("mode", in_turn(["unix", "tcp", "backlog", "child", "file"]))
+@pytest.mark.parametrize("mode", in_turn(["unix", "tcp", "backlog", "child", "file", "writer"]))
 def test_the_thread_that_never_does_its_part_is_the_culprit(
     recorder: Recorder, tmp_path: Path, mode: str
 ) -> None:

@@ -45,9 +45,7 @@ def test_the_culprit_is_named_and_no_innocent(
     assert scene.told(found) == scene.truth(recorded)
     assert found["dur"] >= scene.least
     assert scene.innocents(recorded, found) == []
-    greedy = diagnosis(recorded.path.with_suffix(".graph"), "--beam", "1")["culprits"][0]
     culprit = found["culprits"][0]
-    assert greedy["tid"] == culprit["tid"], "the beam is no worse than the best edge at each step"
     if scene.name == "scenes-key":
         began = next(step for step in found["path"] if step["tid"] != recorded.roles["main"])
         assert (began["tid"], began["edge"]) == (recorded.roles["typist"], "ipc"), (

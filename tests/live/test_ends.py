@@ -467,7 +467,7 @@ def test_a_signal_ends_the_guard_of_a_program_on_a_dead_file_system(
     if os.geteuid() != 0 or not Path("/dev/fuse").exists():
         live_or_skip("to mount FUSE needs root and /dev/fuse")
     with mounted(spins, tmp_path) as mount:
-        words = [*FLAGFINDER, "guard", "--after", "2", "--", str(mount.app)]
+        words = [*FLAGFINDER, "guard", "--after", "4", "--", str(mount.app)]
         with started(words, stderr=subprocess.DEVNULL) as guards:
             wait_until(guards, lambda: any(_spins(pid, mount.app) for pid in _children(guards.pid)))
             guarded = _children(guards.pid)

@@ -150,7 +150,12 @@ def test_a_wait_for_another_process_is_told_before_one_that_only_sleeps() -> Non
     sleepers = [subprocess.Popen(["sleep", "1000"]) for _ in range(2)]
     reader = subprocess.Popen(["cat"], stdin=read)
     os.close(read)
+    in_read = "0 "  # the number of the call
     try:
+        wait_until(reader, lambda: Path(f"/proc/{reader.pid}/comm").read_text() == "cat\n")
+        wait_until(
+            reader, lambda: Path(f"/proc/{reader.pid}/syscall").read_text().startswith(in_read)
+        )
         asked = ask([*(sleeper.pid for sleeper in sleepers), reader.pid])
     finally:
         os.close(write)
@@ -374,7 +379,8 @@ def test_what_junit_can_t_hold_is_replaced() -> None:
     ("words", "status", "found"),
     [
         (["--after", "1", "--", "/does/not/exist"], 127, "No such file"),
-        (["--after", "1", "--", "/etc/passwd"], 126, "Permission denied"),
+        (["--after", "1", "--", "/etc/passwd"], 126, "chmod +x /etc/passwd"),
+        (["--after", "1", "--", "/etc"], 126, "not a line of a shell"),
         (["--", "true"], 2, "neither --after nor --idle"),
         (["--after", "1"], 2, "no command"),
     ],
@@ -430,6 +436,17 @@ RUNNERS = {
         },
         (sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider", "."),
         "test: test_it_waits() test_it.py:3",
+    ),
+    "node": (
+        {
+            "it.test.js": "const { test } = require('node:test');\n"
+            "const read = () => require('fs').readSync(require('child_process')\n"
+            "  .execSync('sleep 1000'));\n"
+            "test('is fine', () => {});\n"
+            "test('reads a pipe', () => { read(); });\n"
+        },
+        ("node", "--test", "it.test.js"),
+        "test: test('reads a pipe') it.test.js:5",
     ),
     "after the last": (
         {

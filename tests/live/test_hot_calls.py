@@ -6,9 +6,12 @@ file, why, and from whom the process has it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,10 +53,12 @@ def asked(pid: int) -> dict[str, Any]:
     return flag
 
 
-def root_of(pid: int) -> dict[str, Any]:
+def root_of(pid: int, *, is_counted: bool = False) -> dict[str, Any]:
+    """``is_counted``: only its calls were seen, so whether it waits is assumed."""
     ran = flagfinder("why", "--json", str(pid), timeout=60)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
     root: dict[str, Any] = json.loads(ran.stdout)["root"]
+    assert root["assumed"] == is_counted, ran.stdout
+    assert ran.returncode == int(is_counted), ran.stdout + ran.stderr
     return root
 
 
@@ -73,7 +78,7 @@ def test_a_read_of_a_fifo_without_a_writer(program: Path, tmp_path: Path) -> Non
     with hot(tmp_path, program, "fifo", fifo) as (process, fd):
         flag = asked(process.pid)
         text = flagfinder("spin", str(process.pid), timeout=90).stdout
-        root = root_of(process.pid)
+        root = root_of(process.pid, is_counted=flag["standing"] == "counted")
     (told,) = flag["descriptors"]
     assert (told["fd"], told["target"], told["because"]) == (fd, str(fifo), "no-writer")
     assert told["inherited_from"] is None, "it opened it itself"
@@ -148,3 +153,42 @@ def test_a_core_tells_the_same_call(program: Path, tmp_path: Path, how: str) -> 
     told = {one["fd"] for one in dead["descriptors"]}
     # Which descriptors an epoll descriptor watches is not in a core.
     assert told == ({fd} if how != "peer" else {int(dead["call"]["args"][0], 16)}), dead["name"]
+
+
+_REFUSED = """
+use Socket;
+my $to = sockaddr_in($ARGV[0], inet_aton("127.0.0.1"));
+while (1) {
+    socket(my $s, PF_INET, SOCK_STREAM, getprotobyname("tcp")) or die;
+    last if connect($s, $to);
+    close $s;
+}
+"""
+
+
+@pytest.mark.live
+def test_what_a_script_tries_in_vain_is_told_by_its_calls_alone(tmp_path: Path) -> None:
+    script = tmp_path / "refused.pl"
+    script.write_text(_REFUSED)
+    with socket.socket() as taken:  # It does not listen: whoever connects is refused.
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with started(["perl", script, address.split(":")[1]]) as process:
+            time.sleep(0.5)
+            flag, root = asked(process.pid), root_of(process.pid, is_counted=True)
+            assert process.poll() is None, "the program did not survive"
+    assert (flag["standing"], flag["call"]["path"]) == ("counted", address)
+    assert flag["name"] == f"connect on {address} returns error {errno.ECONNREFUSED}"
+    assert flag["calls_per_second"] > 0
+    assert root["kind"] == "peer" and f"nobody listens at {address}" in root["what"], root
+
+
+@pytest.mark.live
+def test_a_script_that_asks_for_one_file_after_the_other_gets_on() -> None:
+    script = "for (my $i = 0; ; $i++) { $found++ if -e '/tmp/none-' . $i }"
+    with started(["perl", "-e", script]) as process:
+        time.sleep(0.5)
+        ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
+    assert ran.returncode == 1, ran.stdout
+    (thread,) = json.loads(ran.stdout)["threads"]
+    assert thread["flags"] == [], thread["flags"][0]["name"]

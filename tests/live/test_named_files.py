@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -129,20 +130,45 @@ def test_a_process_that_calls_itself_a_shell_names_no_log_as_its_script(
             os.close(reader)
 
 
-def test_a_source_that_the_process_may_not_read_is_not_shown(shared: Path) -> None:
-    secret = shared / "secret.py"
+def _liar(shared: Path, user: int) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """A user's process that names a source which only root may reach."""
+    folder = shared / "secret"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    secret = folder / "secret.py"
     secret.write_text(f"import time\ndef hidden():\n    while {SECRET}: time.sleep(0.01)\n")
-    secret.chmod(0o600)
     os.utime(secret, (0, 0))
     text = "import time\ndef hidden():\n    while T: time.sleep(0.01)\nT = 1\nhidden()\n"
     liar = shared / "liar.py"
     liar.write_text(f"exec(compile({text!r}, {os.fspath(secret)!r}, 'exec'))\n")
-    command = ["/usr/bin/python3", liar]
+    return started(["/usr/bin/python3", liar], user=user, group=user, cwd=shared)
+
+
+def test_a_source_that_the_process_may_not_read_is_not_shown(shared: Path) -> None:
     for user, is_shown in ((NOBODY, False), (0, True)):
-        with started(command, user=user, group=user, cwd=shared) as process:
+        with _liar(shared, user) as process:
             time.sleep(1)
             looked = flagfinder("spin", process.pid, timeout=60)
             assert (SECRET in looked.stdout + looked.stderr) == is_shown, looked.stdout
+
+
+@pytest.mark.parametrize(
+    ("user", "owner", "is_shown"), [(0, 0, True), (NOBODY, 0, False), (0, NOBODY, False)]
+)
+def test_a_source_that_a_core_s_user_may_not_read_is_not_shown(
+    user: int, owner: int, is_shown: bool, shared: Path
+) -> None:
+    """Its user is its owner, who may have made it up, or root's core names him."""
+    if shutil.which("gcore") is None:
+        live_or_skip("gcore is not installed")
+    with _liar(shared, user) as process:
+        time.sleep(1)
+        make: list[str | Path] = ["gcore", "-o", shared / "core", str(process.pid)]
+        subprocess.run(make, check=True, capture_output=True)
+    core = shared / f"core.{process.pid}"
+    os.chown(core, owner, owner)
+    looked = flagfinder("core", core, "--timeout", 90, timeout=120)
+    assert looked.returncode in (0, 1), looked.stderr
+    assert (SECRET in looked.stdout + looked.stderr) == is_shown, looked.stdout
 
 
 def test_a_link_in_a_process_s_root_leads_to_no_file_of_ours(tmp_path: Path) -> None:

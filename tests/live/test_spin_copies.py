@@ -120,6 +120,22 @@ def test_rounds_that_look_through_much_are_followed_to_their_end(
 
 @pytest.mark.live
 @pytest.mark.parametrize("process", ["alone"], indirect=True)
+def test_a_word_that_nobody_polls_is_tried_with_the_thread_that_was_named(
+    process: subprocess.Popen[bytes],
+) -> None:
+    [flag] = first_thread(process)["flags"]
+    beside = f"{int(flag['address']['spin'], 16) + 64:#x}"
+    word = ("--address", beside, "--size", "4", "--value", "1", "--dry-run")
+    ran = flagfinder("poke", "--json", str(process.pid), *word, timeout=90)
+    assert ran.returncode == 2 and "--thread TID" in ran.stderr, ran.stderr
+    ran = flagfinder("poke", "--json", str(process.pid), *word, "--thread", str(process.pid))
+    assert ran.returncode == 1, ran.stderr
+    tried = json.loads(ran.stdout)
+    assert (tried["thread"], tried["proof"]["outcome"]) == (process.pid, "returns")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("process", ["alone"], indirect=True)
 def test_in_place_no_copy_is_looked_at(process: subprocess.Popen[bytes]) -> None:
     stepped = first_thread(process, "--in-place")
     assert (stepped["via"], stepped["flags"][0]["symbol"]) == ("in-place", "never")

@@ -76,6 +76,28 @@ async def main():
 asyncio.run(main())
 """
 
+LOCKED = """
+async def transfer(one, other):
+    async with one:
+        await asyncio.sleep(0.05)
+        async with other:
+            pass
+async def main():
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    one, other = asyncio.Lock(), asyncio.Lock()
+    await ready()
+    await asyncio.gather(transfer(one, other), transfer(other, one))
+asyncio.run(main())
+"""
+SERVES = """
+async def main():
+    stop = asyncio.Event()
+    server = await asyncio.start_server(lambda *_: stop.set(), "127.0.0.1", 0)
+    await ready()
+    await stop.wait()
+asyncio.run(main())
+"""
+
 
 @contextmanager
 def running(text: str) -> Iterator[dict[str, Any]]:
@@ -132,3 +154,10 @@ def test_a_task_that_sleeps_ends_the_wait_of_another() -> None:
     assert first["waits_for"]["name"].startswith("`await stop.wait()` (main at"), report["story"]
     assert report["root"]["kind"] == "timer", report["story"]
     assert "comes to `stop.set()`" in report["root"]["what"], report["story"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("text", "kind"), [(LOCKED, "deadlock"), (SERVES, "input")])
+def test_a_new_client_ends_no_wait_for_a_lock(text: str, kind: str) -> None:
+    with running(text) as report:
+        assert report["root"]["kind"] == kind, report["story"]

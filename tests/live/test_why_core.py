@@ -62,7 +62,8 @@ def why_core(core: Path, *options: str) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(ran.stdout)
     schemas.validate(report)
     assert report["source"] == "core"
-    assert (ran.returncode == 0) == (report["root"]["kind"] != "unknown")
+    root = report["root"]
+    assert (ran.returncode == 0) == (root["kind"] != "unknown" and not root["assumed"])
     return report
 
 

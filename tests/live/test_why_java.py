@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -31,14 +32,18 @@ WAITS = {
 
 
 def why_of(
-    how: str, tmp_path: Path, *more: str, stands: Callable[[], object] = lambda: None
+    how: str,
+    tmp_path: Path,
+    *more: str,
+    program: str = "TwoLocks.java",
+    stands: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """What `why` tells of it, once ``stands`` has returned."""
     java = shutil.which("java")
     if java is None:
         live_or_skip("java is not installed")
     out = tmp_path / "stdout"
-    command = [java, "-Xmx64m", SOURCES / "TwoLocks.java", how, *more]
+    command = [java, "-Xmx64m", SOURCES / program, how, *more]
     with (
         out.open("wb") as stdout,
         started(command, stdin=subprocess.PIPE, stdout=stdout) as process,
@@ -112,8 +117,10 @@ def test_a_pools_thread_does_not_wait_for_the_worker_that_it_runs(tmp_path: Path
     """The worker is a lock, which its thread has for as long as it is at work."""
     report = why_of("pool", tmp_path)
     assert report["root"]["kind"] != "deadlock", report["story"]
-    waiters = [link["waiter"]["name"] for link in report["links"]]
-    assert any(name.startswith("pool-1-thread") for name in waiters), report["story"]
+    waits = " ".join(link["waits_for"]["name"] for link in report["links"])
+    assert "Worker" not in waits, report["story"]
+    names = [link["waiter"]["name"] for link in report["links"]]
+    assert "pool-1-thread" in " ".join([*names, report["root"]["what"]]), report["root"]
 
 
 @pytest.mark.live
@@ -124,6 +131,8 @@ def test_a_task_that_its_own_pool_would_have_to_run(tmp_path: Path) -> None:
     waits = {link["waiter"]["name"]: link["waits_for"]["name"] for link in report["links"]}
     assert waits["one"] == "the result of a FutureTask", report["story"]
     assert waits["pool-1-thread-1"].endswith("that no thread runs"), report["story"]
+    known = {link["known"] for link in report["links"]}
+    assert known == {"seen"} and not report["root"]["assumed"], report["story"]
     assert report["next"] == [f"flagfinder why {report['pid']} --stacks"]
 
 
@@ -132,6 +141,43 @@ def test_a_thread_that_the_collector_keeps_is_in_no_deadlock(tmp_path: Path) -> 
     report = why_of("garbage", tmp_path)
     assert report["root"]["kind"] == "computes", report["story"]
     assert "it collects garbage" in report["root"]["what"], report["story"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("how", "names", "known"),
+    [
+        ("static", ["Polled.done", "Polled.cancelled", "Polled.total"], "by-code"),
+        ("field", ["Polled.state", "Polled.goal"], "by-code"),
+        # Of the same class, and not known to be the same object.
+        ("other", ["Polled.state", "Polled.goal"], "assumed"),
+    ],
+)
+def test_who_writes_a_field_that_a_loop_polls(
+    how: str, names: list[str], known: str, tmp_path: Path
+) -> None:
+    report = why_of(how, tmp_path, program="Polled.java")
+    link = next(link for link in report["links"] if link["waits_for"]["kind"] == "flag")
+    asked = link["waits_for"]["name"].split(" or ")
+    assert (asked[0], set(asked)) == (names[0], set(names)), report["story"]
+    assert link["at"]["function"].split(".")[0] == "Polled"
+    if known == "assumed":
+        assert (link["known"], report["root"]["kind"]) == (known, "unknown"), report["story"]
+        return
+    assert (link["known"], link["owed_by"]["name"]) == (known, "finisher"), report["story"]
+    assert (report["root"]["kind"], report["root"]["assumed"]) == ("timer", False), report["story"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", ["nobody", "works", "counts", "waits"])
+def test_a_loop_that_works_polls_no_field_and_nobody_is_made_up(how: str, tmp_path: Path) -> None:
+    report = why_of(how, tmp_path, program="Polled.java")
+    flags = [link["waits_for"]["name"] for link in report["links"] if link["owed_by"]]
+    assert not any("Polled" in name for name in flags), report["story"]
+    told = " ".join(report["story"])
+    assert ("Polled.state or Polled.goal" in told) == (how == "nobody"), told
+    kinds = ("unknown",) if how == "nobody" else ("unknown", "computes")
+    assert report["root"]["kind"] in kinds, told
 
 
 # Says its port, and that it was asked; it never answers.
@@ -157,3 +203,45 @@ def test_an_answer_that_another_thread_reads_is_owed_by_the_server(tmp_path: Pat
     owing = {link["waiter"]["name"]: link["owed_by"] for link in report["links"]}
     assert "HttpClient-1-Se" in owing, report["story"]
     assert owing["HttpClient-1-Se"]["pid"] == server.pid, report["story"]
+
+
+# Of each way to wait: the kind of the root, and whether it is assumed (None: it is no deadlock; the
+# test itself may be the root, which has the other end of stdin); who waits for whom; and where one
+# of them stands.
+OWED = {
+    "future": ("input", None, ["java", "feed"], "Owed.feed"),
+    "room": ("timer", False, ["java", "writer", "compactor", "sleep"], "Owed.compact"),
+    "crossed": ("deadlock", False, ["taker", "reader", "taker"], "Owed.take"),
+    "ended": ("unknown", None, ["java"], "Owed.sum"),
+    "barrier": ("unknown", None, ["java", "part-0"], "Owed.part"),
+    "nested": ("deadlock", False, ["java", "pool-1-thread-1", "pool-1-thread-1"], "Owed.page"),
+    "child": ("deadlock", False, ["java", "pool-1-thread-1", "sh"], "Owed.convert"),
+    "sleeps": ("timer", False, ["java", "vacuum"], "Owed.hold"),
+    "condition": ("input", None, ["java", "loader"], "Owed.signal"),
+}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", in_turn(OWED))
+def test_who_is_to_end_a_wait_that_names_no_owner(how: str, tmp_path: Path) -> None:
+    """Who has the object at hand and comes to the call that ends such waits."""
+    report = why_of(how, tmp_path, program="Owed.java")
+    kind, is_assumed, chain, at = OWED[how]
+    root = report["root"]
+    if is_assumed is None:
+        assert root["kind"] != "deadlock", report["story"]
+    else:
+        assert (root["kind"], root["assumed"]) == (kind, is_assumed), report["story"]
+    owing = {link["waiter"]["name"]: link["owed_by"] for link in report["links"]}
+    for waiter, owed_by in itertools.pairwise(chain):
+        found = owing.get(waiter)
+        assert found is not None and found["name"] == owed_by, report["story"]
+    places = [link["at"]["function"] for link in report["links"] if link["at"]]
+    assert at in places, report["story"]
+
+
+@pytest.mark.live
+def test_threads_at_rest_owe_nothing(tmp_path: Path) -> None:
+    report = why_of("rest", tmp_path, program="Owed.java")
+    assert report["root"]["kind"] in ("unknown", "deadlock"), report["story"]
+    assert report["root"]["kind"] == "unknown" or report["root"]["assumed"], report["story"]

@@ -3,16 +3,32 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
+import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, ROOT, compiled, flagfinder, run, started, wait_until
+from harness import (
+    FLAGFINDER,
+    ROOT,
+    compiled,
+    flagfinder,
+    live_or_skip,
+    run,
+    started,
+    wait_until,
+)
 from planted import why
+
+from flagfinder import _core
+from flagfinder.shared.lldb_helper import find_lldb
+from flagfinder.shared.places import shipped
 
 LOCKS = """\
 #include <pthread.h>
@@ -149,18 +165,94 @@ def test_threads_that_wait_alike_are_shown_once(tmp_path: Path) -> None:
     assert text.count("  take() locks.c:11\n") == 2, "their callers differ"
 
 
-def test_gdb_has_the_command_and_keeps_the_process(tmp_path: Path) -> None:
-    program = build(tmp_path, "-g", "-O1")
-    script = ROOT / "flagfinder" / "report" / "debuggers" / "in_gdb_session.py"
-    says = [f"source {script}", "thread 2", "flagfinder why", "thread", "flagfinder diff"]
-    commands = [word for one in says for word in ("-ex", one)]
+# How a debugger is called, what begins a command, where ours is, and what loads it.
+IN_GDB = ROOT / "flagfinder" / "report" / "debuggers" / "in_gdb_session.py"
+IN_LLDB = shipped("lldb_scripts", "flagfinder_lldb.py")
+DEBUGGERS = {
+    "gdb": (["gdb", "-nx", "-batch"], "-ex", f"source {IN_GDB}"),
+    "lldb": (["--no-lldbinit", "--batch"], "-o", f"command script import {IN_LLDB}"),
+}
+in_debuggers = pytest.mark.parametrize("debugger", DEBUGGERS)
+
+
+def inside(debugger: str, patient: Sequence[object], *says: str) -> tuple[str, str]:
+    """What it prints to these commands, and what to stderr."""
+    begin, option, loads = DEBUGGERS[debugger]
+    if debugger == "lldb":
+        begin = [find_lldb() or "lldb", *begin]
+    if shutil.which(begin[0]) is None:
+        live_or_skip(f"there is no {debugger}")
+    commands = [word for one in (loads, *says) for word in (option, one)]
     path = f"{Path(FLAGFINDER[0]).parent}:{os.environ['PATH']}"
+    ran = run([*begin, *patient, *commands], timeout=120, env={"PATH": path})
+    return " ".join(ran.stdout.split()), ran.stderr
+
+
+DEADLOCK = re.compile(r"deadlock: .* at take\(\) locks.c:11 wait for each other")
+
+
+@in_debuggers
+def test_a_debugger_has_the_command_and_keeps_the_process(debugger: str, tmp_path: Path) -> None:
+    program = build(tmp_path, "-g", "-O1")
+    turns, which = {"gdb": ("thread 2", "thread"), "lldb": ("thread select 2", "thread info")}[
+        debugger
+    ]
     with started([program]) as process:
         time.sleep(0.5)
-        asked = ["gdb", "-nx", "-batch", "-p", process.pid, *commands]
-        ran = run(asked, timeout=60, env={"PATH": path})
+        told, errors = inside(
+            debugger, ["-p", process.pid], turns, "flagfinder why", which, "flagfinder diff"
+        )
         assert process.poll() is None
-    told = " ".join(ran.stdout.split())
-    assert re.search(r"deadlock: .* at take\(\) locks.c:11 wait for each other", told), ran
-    assert "Current thread is 2" in told.partition("next:")[2], "it is held again, as it was"
-    assert "flagfinder diff: here are why and spin" in ran.stderr
+    assert DEADLOCK.search(told), told + errors
+    held_again = told.partition("next:")[2]
+    assert re.search(r"Current thread is 2|thread #2: tid", held_again), "as it was"
+    assert "why" in errors and "spin" in errors, "diff is none of a debugger's"
+
+
+@in_debuggers
+def test_a_debugger_has_the_command_for_a_core(debugger: str, tmp_path: Path) -> None:
+    program, core = build(tmp_path, "-g", "-O1"), tmp_path / "core"
+    with started([program]) as process:
+        time.sleep(0.5)
+        assert _core.write_core(process.pid, str(core)) == []
+    told, errors = inside(debugger, ["-c", core], "flagfinder why")
+    assert DEADLOCK.search(told), told + errors
+
+
+@in_debuggers
+def test_a_process_at_a_breakpoint_is_not_asked(debugger: str, tmp_path: Path) -> None:
+    """It would go on from there; nor is a program without a process."""
+    stops = "break main" if debugger == "gdb" else "breakpoint set --name main"
+    program = build(tmp_path, "-g", "-O1")
+    told, errors = inside(debugger, [program], stops, "run", "flagfinder why")
+    assert "stopped at a breakpoint, and would go on" in errors, told
+    assert "waits for" not in told
+    told, errors = inside(debugger, [program], "flagfinder why")
+    assert re.search("neither a process|no stopped process", errors), errors
+
+
+GENERATED = """\
+"use strict";
+const { execSync } = require('child_process');
+function waits() { execSync('sleep 1000'); }
+waits();
+"""
+# Its second line comes from line 10, the others from 20 and 21 of waits.ts; the first is its own.
+SOURCE_MAP = b'{"version":3,"sources":["waits.ts"],"mappings":";AASA;AAUA;AACA"}'
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_place_in_a_compiled_script_is_one_of_its_source(
+    is_compiled: bool, tmp_path: Path
+) -> None:
+    """So that no line of a file is named that the file may not have (jest, vitest)."""
+    if shutil.which("node") is None:
+        live_or_skip("node is not installed")
+    script = tmp_path / "waits.js"
+    url = f"data:application/json;charset=utf-8;base64,{base64.b64encode(SOURCE_MAP).decode()}"
+    script.write_text(GENERATED + is_compiled * f"//# sourceMappingURL={url}\n")
+    with started(["node", script]) as process:
+        time.sleep(1)
+        link = why(process.pid)["links"][0]
+    where = (link["at"]["function"], Path(link["at"]["file"]).name, link["at"]["line"])
+    assert where == (("waits", "waits.ts", 20) if is_compiled else ("waits", "waits.js", 3))

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import needs_root, started
+from harness import live_or_skip, needs_root, started
 from planted import why
 
 # A server that takes clients, prints its id and what they send, and answers nothing.
@@ -76,6 +78,19 @@ while True:
         word += client.recv(1)
     os.write(1, b"%d %s\\n" % (os.getpid(), word))
 """
+# Both ask about their end of a connection, and nothing is due on it.
+IDLE = """
+import select
+ends = socket.socketpair()
+child = os.fork()
+ends[child != 0].close()
+watched = select.poll()
+for channel in (ends[child == 0], *os.pipe()[:1]):
+    watched.register(channel, select.POLLIN)
+if child:
+    os.write(1, b"%d %d\\n" % (os.getpid(), child))
+watched.poll()
+"""
 # What it serves is asked for, and it does not even begin.
 FUSE = """
 import ctypes, tempfile, time
@@ -122,6 +137,15 @@ def test_servers_that_ask_each_other_are_in_a_deadlock() -> None:
 
 
 @pytest.mark.live
+def test_an_idle_connection_is_no_deadlock() -> None:
+    with running(IDLE) as (first, second):
+        report = why(first)
+    assert report["root"]["kind"] == "unknown", report["story"]
+    assert "whose turn it is is not known" in report["root"]["what"], report["story"]
+    assert report["root"]["pid"] in (first, second)
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("how", ["EPOLLET", "EPOLLONESHOT"])
 def test_a_server_that_epoll_told_only_once_has_not_read_all(how: str) -> None:
     with running(HALF.replace("{how}", f"select.{how}")) as (server, client):
@@ -163,3 +187,34 @@ def wait_until(pid: int, begins: str) -> None:
             return
         time.sleep(0.05)
     pytest.fail(f"process {pid} does not sleep in {begins}")
+
+
+# Its one server waits for a child by spawnSync, and the child for that server.
+SPAWNS = """
+const server = require('net').createServer((client) => client.end('hello'));
+server.listen(0, '127.0.0.1', () => {
+  const port = String(server.address().port);
+  console.log('started');
+  require('child_process').spawnSync(process.argv[1], ['-c', process.argv[2], port]);
+});
+"""
+CLIENT = """
+import socket, sys
+socket.create_connection(("127.0.0.1", int(sys.argv[1]))).recv(10)
+"""
+
+
+@pytest.mark.live
+def test_threads_of_node_that_have_no_work_serve_nobody() -> None:
+    node = shutil.which("node")
+    if node is None:
+        live_or_skip("node is not installed")
+    command = [node, "-e", SPAWNS, sys.executable, CLIENT]
+    with started(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(1)  # the child connects
+        report = why(process.pid)
+    assert report["root"]["kind"] == "deadlock", report["story"]
+    waiters = {link["waiter"]["pid"] for link in report["links"]}
+    assert process.pid in waiters and len(waiters) == 2, report["story"]

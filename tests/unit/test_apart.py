@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import NoReturn
 
 import pytest
 
 from flagfinder.live import apart
-from flagfinder.live.apart import ask_apart
+from flagfinder.live.apart import LeftBehind, ask_apart
 
 
 def test_why_the_child_can_not_begin_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +22,16 @@ def test_why_the_child_can_not_begin_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(apart, "_stand_apart", refused)
     with pytest.raises(PermissionError, match=os.devnull):
         ask_apart(lambda _: None, 20)
+
+
+def test_a_child_that_takes_its_time_to_end_is_not_called_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(apart, "_GRACE", 0.0)
+    monkeypatch.setattr(apart, "_ENDS", 0.0)
+    with pytest.raises(LeftBehind) as left:
+        ask_apart(lambda _: time.sleep(60), 0.2)
+    assert "can't be ended" not in left.value.where
 
 
 def test_what_the_engine_prints_as_it_fails_can_not_act_on_a_terminal(

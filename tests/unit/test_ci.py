@@ -56,7 +56,8 @@ def test_a_long_step_says_that_it_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_versions_of_all_tools_are_given() -> None:
-    files = [ROOT / ".ci" / name for name in ("requirements.txt", "wheel-tools.txt")]
+    names = (".ci/requirements.txt", ".ci/wheel-tools.txt", ".ci/requirements-soak.txt")
+    files = [ROOT / name for name in names]
     lines = [line for file in files for line in file.read_text().splitlines()]
     tools = [line for line in lines if not line.startswith("#")]
     assert len(tools) > 20

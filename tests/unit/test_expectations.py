@@ -28,7 +28,7 @@ def test_more_failures_than_measured_are_too_many(failures: int, is_worse: bool)
 def test_each_try_of_a_flaky_test_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     flaky = Flaky("tests/a.py::test_b[*]", 0.01, "why")
     monkeypatch.setattr(expectations, "FLAKY", [flaky])
-    monkeypatch.setattr(expectations, "second_tries", [])
+    monkeypatch.setattr(expectations, "second_tries", {})
     ends = [
         ("setup", "passed"),
         ("call", "rerun"),
@@ -41,7 +41,7 @@ def test_each_try_of_a_flaky_test_counts(monkeypatch: pytest.MonkeyPatch) -> Non
         expectations.note(report)  # type: ignore[arg-type]
     assert (flaky.runs, flaky.failures) == (4, 3)
     assert expectations.too_many()
-    assert expectations.second_tries == []
+    assert expectations.second_tries == {}
 
 
 def test_the_lists_name_tests_and_measures() -> None:

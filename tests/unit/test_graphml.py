@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import io
+import os
+import tracemalloc
 import xml.etree.ElementTree as xml
+from pathlib import Path
 
 import numpy as np
 
@@ -21,3 +24,15 @@ def test_names_that_xml_forbids_are_made_visible() -> None:
     root = xml.fromstring(file.getvalue())
     found = [data.text for data in root.iter("{http://graphml.graphdrawing.org/xmlns}data")]
     assert found == ["\\u001b[31m\\u0000\ufffd\\u000d</data>\n"] * 2
+
+
+def test_no_more_than_a_piece_is_in_words_at_a_time() -> None:
+    numbers = np.arange(50_000)
+    nodes = {"vertex": numbers, "start": numbers}
+    edges = {"from": numbers, "to": numbers, "kind": numbers}
+    with Path(os.devnull).open("wb") as file:
+        tracemalloc.start()
+        write_graphml(GraphTables(nodes, edges, {}), file)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 4 << 20

@@ -35,6 +35,7 @@ role waiter 40 41
 role worker 40 42
 role clock 40 43
 role peer 50
+role bystander 60 61
 word done 0x1000 4
 word stop 0x2000 4
 places state 40 4 0x3000 0x4000
@@ -307,10 +308,12 @@ def test_nobody_says_of_a_healthy_process_that_it_hangs(families: Path, kind: st
         ([(50, 51)], RIGHT),  # any thread of that process
         ([(40, 43), (40, 42)], CONTAINS),
         ([(40, 43)], WRONG),
+        ([(40, 42), (60, 61)], WRONG),  # an innocent beside the culprit
         ([], NOTHING),
     ],
 )
 def test_a_diagnosis_is_judged(families: Path, named: list[tuple[int, int]], result: str) -> None:
-    case = of(families, 'verbs = ["diagnose"]\n[expect]\nculprit = ["worker", "peer"]\n', "hang")
+    expect = 'culprit = ["worker", "peer"]\ninnocents = ["bystander"]'
+    case = of(families, f'verbs = ["diagnose"]\n[expect]\n{expect}\n', "hang")
     culprits = [{"class": "LongWait", "thread": "it", "pid": pid, "tid": tid} for pid, tid in named]
     assert judge.of_diagnosis(case, true(), {"culprits": culprits}).result == result

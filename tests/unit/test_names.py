@@ -97,6 +97,7 @@ def test_a_path_loses_its_middle() -> None:
         ("gopkg.in/x.v1.F", "x.v1.F()"),
         ("com.example.app.Dead.take", "Dead.take()"),
         ("<module>", "<module>"),
+        ("it('waits, (long)')", "it('waits, (long)')"),
     ],
 )
 def test_short_function(full: str, short: str) -> None:

@@ -33,6 +33,15 @@ def takes():
     lock.release()
 def opens():
     with open(x), a: pass
+def serve(self):
+    while True:
+        job = self.jobs.get()
+        answer(job)
+def main():
+    feeder = threading.Thread(target=fill, daemon=True)
+    feeder.join()
+def fill():
+    jobs.put(1)
 """
 
 
@@ -119,3 +128,23 @@ def test_a_thread_that_waits_for_a_lock_does_not_hold_it() -> None:
     found = look([("takes", 16)], [("takes", 17)])
     assert found is not None
     assert found.owed == {1: "its function takes comes to `lock.release()`"}
+
+
+def test_a_thread_in_a_loop_comes_round_to_the_call() -> None:
+    put = [("Queue.put", 0), ("fill", 29)]
+    found = look(put, [("answer", 0), ("serve", 24)])
+    assert found is not None
+    assert found.owed == {1: "its function serve comes to `self.jobs.get()`"}
+    over = look(put, [("answer", 0), ("ask", 11)])
+    assert over is not None
+    assert over.owed == {}
+
+
+def test_a_join_names_the_thread_that_runs_the_target() -> None:
+    join = [("Thread.join", 0), ("main", 27)]
+    found = look(join, [("Queue.put", 0), ("fill", 29), ("Thread.run", 0)], [("serve", 24)])
+    assert found is not None
+    assert found.owed == {1: "it runs fill, the target of that thread"}
+    called = look(join, [("fill", 29), ("serve", 24)])
+    assert called is not None
+    assert called.owed == {}, "another thread that calls the function is not the one"

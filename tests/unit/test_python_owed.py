@@ -13,8 +13,9 @@ from flagfinder.interpreters.python import (
     PythonFrame,
     PythonLoop,
 )
-from flagfinder.interpreters.python_owed import asked_of, asks_between
+from flagfinder.interpreters.python_owed import asked_of, asks_between, spot
 from flagfinder.interpreters.python_sources import Sources
+from flagfinder.shared.record import replace
 
 
 class _One(Sources):
@@ -107,3 +108,21 @@ def test_what_a_thread_asks_between_two_sleeps_is_told_and_an_error_is_no_answer
     assert told["of_task"] == "unknown"
     only_error = PythonLoop("take", "app.py", 2, 9, (7,), "works", (), (late,), (), None)
     assert asks_between(5, only_error) is None
+
+
+def test_a_thread_that_is_blocked_for_good_asks_nothing_until_then() -> None:
+    """In a loop round a wait that the clock does not end, the wait is what keeps the thread."""
+    text = "def poll():\n    while len(results) < 4:\n        done.wait()\n"
+    wait = PythonFrame("Condition.wait", "/usr/lib/python3.11/threading.py", 320)
+    code = _code("poll", 3, _asks("len(results) >= 4"))
+    code = replace(code, frames=(wait, *code.frames))
+    (asked,) = asked_of({1: code}, _One(text), {1})
+    assert (asked["statement"], asked["blocks"]) == ("`done.wait()`", True)
+    (asked,) = asked_of({1: code}, _One(text))
+    assert not asked["blocks"]
+
+
+@pytest.mark.parametrize(("line", "told"), [(7, 7), (0, None), (-4, None), (1 << 32, None)])
+def test_a_line_that_no_file_has_is_not_told(line: int, told: int | None) -> None:
+    """Code that a program makes may have any number there; the engine refuses such a line."""
+    assert spot(PythonFrame("made", "app.py", line))["line"] == told

@@ -83,11 +83,26 @@ def test_none_of_several_threads_with_a_store_ahead_is_said_to_owe(
             for tid in tids
         ]
         report = REPORT | {"flags": [REPORT["flags"][0] | {"owed": owed, "owed_by_nobody": None}]}
-        show_flag_facts(Terminal("never"), Report.from_json(json.dumps(report)).flags, False)
+        show_flag_facts(Terminal("never"), Report.from_json(json.dumps(report)).flags, None, False)
         return capsys.readouterr().out
 
     assert "owed by    thread 7 (worker)" in told(7)
     assert "owed by    one of 2 threads, which one is not known:" in told(7, 8)
+
+
+def test_each_test_that_would_end_the_loop_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def part(text: str, flag: int, **fields: object) -> dict[str, object]:
+        named = {"text": text, "flag": flag, "word": "w", "value": "0x4", "owed": []}
+        return {**named, "operator": "!=", "standing": "ends-loop", "tests_more": False, **fields}
+
+    parts = [part("n >= want", 1), part("up == 0", 2, tests_more=True)]
+    more = [part(f"other_{rank} != 0", rank) for rank in (3, 4, 5)]
+    condition = {"text": "", "parts": [*parts, *more], "joined": "or"}
+    text = shown(REPORT | {"condition": condition}, capsys)
+    assert "  ends when  n >= want (the normal run left with 0x1)\n" in text
+    assert "             or up == 0 (now 0x4), and what is tested behind it\n" in text
+    assert "or other_4 != 0 (now 0x4)" in text and "other_5" not in text
+    assert "or by 1 more test: --explain" in text
 
 
 def test_of_the_writers_the_one_is_shown_whose_value_ends_the_wait(
@@ -123,7 +138,7 @@ def test_a_descriptor_is_told_with_its_file_why_and_who_passed_it(
     def told(**fields: object) -> str:
         flag = REPORT["flags"][0] | {"descriptors": [descriptor | fields], "calls_per_second": 1200}
         report = REPORT | {"flags": [flag]}
-        show_flag_facts(Terminal("never"), Report.from_json(json.dumps(report)).flags, False)
+        show_flag_facts(Terminal("never"), Report.from_json(json.dumps(report)).flags, None, False)
         return " ".join(capsys.readouterr().out.split())
 
     text = told()
@@ -252,6 +267,7 @@ def _thread(tid: int, reason: str = "it does something else each time") -> SpinT
         considered=(),
         notes=(),
         explain=(),
+        condition=None,
         wait=None,
         python=None,
         script=None,

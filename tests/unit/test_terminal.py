@@ -197,3 +197,16 @@ def test_who_reads_a_pipe_gets_each_paragraph_at_once() -> None:
         assert select.select([process.stdout], [], [], 30)[0]
         assert process.stdout.readline() == "watching\n"
         process.kill()
+
+
+def test_github_gets_no_command_by_a_name(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\n::error::x\n  ##[error]y"
+    for value, is_told in (("true", False), ("", True)):
+        monkeypatch.setenv("GITHUB_ACTIONS", value)
+        Terminal().error(UsageError("It failed", name, name))
+        Terminal().warning(name)
+        told = capfd.readouterr().err
+        begins = [line.lstrip().startswith("::") for line in told.splitlines()]
+        assert (any(begins), "##[" in told) == (is_told, is_told), told

@@ -110,9 +110,7 @@ def test_a_fault_a_gap_and_an_idle_thread_look_different(kind: str, role: str) -
 
 def test_boxes_and_evidence_say_where() -> None:
     page = why_page(report("app"))
-    assert page.count('<div class="line at">at one() app.c:5</div>') == 6, (
-        "three threads, drawn twice"
-    )
+    assert page.count('<div class="at">at one() app.c:5</div>') == 6, "three threads, drawn twice"
     assert page.count("<dt>waits at</dt><dd>one() app.c:5 (/src/app.c)</dd>") == 3
 
 

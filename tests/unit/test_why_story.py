@@ -103,6 +103,12 @@ def test_a_thread_that_waits_for_itself_and_a_long_circle() -> None:
     )
 
 
+def test_of_a_circle_it_is_told_first_that_it_is_assumed() -> None:
+    chain = [link(node(1), node(2)), link(node(2), node(1), known="assumed")]
+    told = report(chain, "deadlock", "x", {**node(1), "assumed": True}).story
+    assert told[0].endswith("wait for each other [assumed]")
+
+
 def test_how_a_copy_got_there_is_told_where_nothing_else_says_it() -> None:
     reason = "a copy of it writes 0x1 there, after its `read` on fd 0 returns data"
     first = link(node(1), node(2), known="proved", reason=reason)

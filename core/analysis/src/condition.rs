@@ -236,23 +236,31 @@ impl Condition {
         if let Some(cases) = self.text_of_cases(name) {
             return cases;
         }
-        let plain = self.without_difference();
-        let (left, relation, right) = match plain {
-            Some((left, right)) => (left, self.leaves, right),
-            None => (&self.left, self.leaves, &self.right),
-        };
-        let backwards = !left.is_loaded() && right.is_loaded();
-        let (left, relation, right) = if backwards {
-            (right, relation.mirrored(), left)
+        let (left, relation, right) = self.sides();
+        let sign = if relation.is_signed() {
+            " (signed)"
         } else {
-            (left, relation, right)
+            ""
         };
         let (left, right) = (left.text(name), right.text(name));
-        let mut text = format!("{left} {} {right}", relation.text());
-        if relation.is_signed() {
-            text.push_str(" (signed)");
+        format!("{left} {} {right}{sign}", relation.text())
+    }
+
+    /// How the sides of [`Self::text`] are compared: `==`. `None` of a jump by a table.
+    pub fn operator(&self) -> Option<&'static str> {
+        let is_table = self.text_of_cases(&|_| String::new()).is_some();
+        (!is_table).then(|| self.sides().1.text())
+    }
+
+    /// Both sides, a load on the left, and how they stand to each other where the loop is left.
+    fn sides(&self) -> (&Expression, Relation, &Expression) {
+        let (left, right) = self
+            .without_difference()
+            .unwrap_or((&self.left, &self.right));
+        match !left.is_loaded() && right.is_loaded() {
+            true => (right, self.leaves.mirrored(), left),
+            false => (left, self.leaves, right),
         }
-        text
     }
 
     /// Of a jump by a table: the cases that stay, or those that leave, whichever are fewer.

@@ -53,7 +53,7 @@ pub use long_enough::{seen, waits_for_others, Seen};
 pub use loop_kind::LoopKind;
 pub use origins::{origins, Origin};
 pub use other_way::OtherWay;
-pub use progress::Progress;
+pub use progress::{is_refusal, Progress};
 pub use read_code::ReadCode;
 pub use spin_loop::SpinLoop;
 pub use way::Pointer;

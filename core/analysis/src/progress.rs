@@ -78,9 +78,13 @@ fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bo
     others.count() as u64 * 4 >= rounds * 3
 }
 
-/// Does the call fail for want of something that the thread itself does not get? Not if it only
-/// says that nothing is there yet.
 fn is_refused(call: &Syscall) -> bool {
+    is_refusal(call.result.unwrap_or(0))
+}
+
+/// Does a call with this result fail for want of something that the thread itself does not get? Not
+/// if it only says that nothing is there yet.
+pub fn is_refusal(result: i64) -> bool {
     const WANTS: [i32; 5] = [
         libc::EMFILE,
         libc::ENFILE,
@@ -88,8 +92,7 @@ fn is_refused(call: &Syscall) -> bool {
         libc::ENOMEM,
         libc::ECONNREFUSED,
     ];
-    let error = call.result.map_or(0, |result| -result);
-    WANTS.iter().any(|want| i64::from(*want) == error)
+    WANTS.iter().any(|want| -i64::from(*want) == result)
 }
 
 /// Was data taken at least every second time that a poll found some? (An iteration may be less than

@@ -13,6 +13,7 @@ const HEADER_BYTES: usize = 24;
 const INT: u32 = 1;
 const POINTER: u32 = 2;
 const STRUCT: u32 = 4;
+const UNION: u32 = 5;
 const ENUM: u32 = 6;
 const TYPEDEF: u32 = 8;
 const VOLATILE: u32 = 9;
@@ -26,6 +27,8 @@ const ENUM64: u32 = 19;
 
 /// Most modifiers in a row that are followed: more are damage.
 const MODIFIERS: usize = 16;
+/// And most structs within each other.
+const NESTED: usize = 4;
 
 /// What a tracepoint hands over, in the order of a program's context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,15 +51,21 @@ fn tail(kind: u32, length: usize) -> usize {
     match kind {
         INT | VARIABLE | 17 => 4,
         3 => 12,
-        STRUCT | 5 | DATASEC | ENUM64 => 12 * length,
+        STRUCT | UNION | DATASEC | ENUM64 => 12 * length,
         ENUM | FUNCTION_PROTOTYPE => 8 * length,
         _ => 0,
     }
 }
 
-/// The offset of a per-CPU variable from its CPU's area. `None`: this kernel does not tell.
-pub fn per_cpu_offset(name: &str) -> Option<u64> {
-    Types::read(&fs::read(PATH).ok()?)?.offset(name)
+/// The offset of a per-CPU variable, or of a `member` of it, from its CPU's area. `None`: this
+/// kernel does not tell.
+pub fn per_cpu_offset(name: &str, member: Option<&str>) -> Option<u64> {
+    let bytes = fs::read(PATH).ok()?;
+    let types = Types::read(&bytes)?;
+    match member {
+        None => types.offset(name),
+        Some(member) => types.offset_of(name, member),
+    }
 }
 
 /// What the kernel's tracepoint of this name hands over.
@@ -120,6 +129,37 @@ impl<'b> Types<'b> {
     /// The type that one of this kind refers to.
     fn referred(&self, at: usize) -> Option<u32> {
         number(self.bytes, at + 8)
+    }
+
+    /// Of a member of a per-CPU variable.
+    fn offset_of(&self, variable: &str, member: &str) -> Option<u64> {
+        let is_it = |&&(at, kind, _): &&(usize, u32, usize)| {
+            kind == VARIABLE && self.name(at) == Some(variable.as_bytes())
+        };
+        let &(at, ..) = self.at.iter().find(is_it)?;
+        Some(self.offset(variable)? + self.member(self.referred(at)?, member, NESTED)?)
+    }
+
+    /// Where a member is in a struct, also in structs and unions without a name within it.
+    fn member(&self, id: u32, wanted: &str, depth: usize) -> Option<u64> {
+        let (at, STRUCT | UNION) = self.plain(id)? else {
+            return None;
+        };
+        let info = number(self.bytes, at + 4)?;
+        // With bit fields the upper byte is their size.
+        let bits = if info >> 31 == 1 { 0xff_ffff } else { u32::MAX };
+        (0..info as usize & 0xffff).find_map(|index| {
+            let entry = at + 12 + 12 * index;
+            let offset = u64::from(number(self.bytes, entry + 8)? & bits) / 8;
+            let inner = match self.name(entry)? {
+                name if name == wanted.as_bytes() => 0,
+                [] if depth > 0 => {
+                    self.member(number(self.bytes, entry + 4)?, wanted, depth - 1)?
+                }
+                _ => return None,
+            };
+            Some(offset + inner)
+        })
     }
 
     fn offset(&self, wanted: &str) -> Option<u64> {
@@ -212,6 +252,24 @@ mod tests {
         assert_eq!(offset_in(&btf, "b"), Some(48));
         assert_eq!(offset_in(&btf, "c"), None);
         assert_eq!(offset_in(&btf[..40], "b"), None);
+    }
+
+    #[test]
+    fn a_member_of_a_variable_is_found_in_structs_without_a_name() {
+        // 1 int | 2 struct { int at bit 0; int "m" at bit 64 } | 3 union { struct 2 } | 4 struct {
+        // int "a"; union 3 at bit 128 } | 5 var "v" of 4 | section with "v" at 48.
+        let mut types: Vec<u32> = vec![0, INT << 24, 4, 32];
+        types.extend([0, STRUCT << 24 | 2, 16, 7, 1, 0, 1, 1, 64]);
+        types.extend([0, UNION << 24 | 1, 16, 0, 2, 0]);
+        types.extend([0, STRUCT << 24 | 2, 32, 3, 1, 0, 0, 3, 128]);
+        types.extend([5, VARIABLE << 24, 4, 0]);
+        types.extend([0, DATASEC << 24 | 1, 96, 5, 48, 32]);
+        let btf = btf(&types, b"\0m\0a\0v\0x\0");
+        let types = Types::read(&btf).unwrap();
+        assert_eq!(types.offset_of("v", "m"), Some(48 + 16 + 8));
+        assert_eq!(types.offset_of("v", "a"), Some(48));
+        assert_eq!(types.offset_of("v", "y"), None);
+        assert_eq!(types.offset_of("w", "m"), None);
     }
 
     const STRINGS: &[u8] = b"\0int\0task_struct\0btf_trace_x\0bool\0";

@@ -248,7 +248,8 @@ fn refused(what: &str, found: String) -> Failure {
         "It needs Linux {MINIMUM_KERNEL} or newer with BPF and BTF (/sys/kernel/btf/vmlinux), and \
          CAP_BPF and CAP_PERFMON. `flagfinder doctor` tells what works here."
     );
-    unavailable(what, found, fix)
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    unavailable(what, format!("Linux {}: {found}", release.trim()), fix)
 }
 
 /// The end of the verifier's log says why.

@@ -6,6 +6,8 @@ use std::cell::RefCell;
 use rustc_hash::FxHashMap;
 
 const PAGE: usize = 4096;
+/// So many pages are kept at once: what they lead to may be anywhere, and without an end.
+const MOST_PAGES: usize = 1 << 15;
 
 /// A process's memory: of a live one, or of one that left a core file.
 pub trait AddressSpace {
@@ -30,7 +32,7 @@ pub trait AddressSpace {
 type Read<'a> = dyn Fn(u64, &mut [u8]) -> usize + 'a;
 
 /// Memory of which each page is read once: reads of a few bytes then cost little, and what is read
-/// again is as it was.
+/// again is as it was, unless that were too many pages.
 pub struct ByPages<'a> {
     read: Box<Read<'a>>,
     /// By address; `None` where the page can't be read as a whole.
@@ -55,6 +57,9 @@ impl AddressSpace for ByPages<'_> {
             let within = at as usize % PAGE;
             let start = at - within as u64;
             let mut pages = self.pages.borrow_mut();
+            if pages.len() >= MOST_PAGES && !pages.contains_key(&start) {
+                pages.clear();
+            }
             let page = pages.entry(start).or_insert_with(|| {
                 let mut page = Box::new([0; PAGE]);
                 let whole = (self.read)(start, &mut page[..]) == PAGE;
@@ -105,5 +110,17 @@ mod tests {
         assert_eq!(memory.read(0x2fd0, &mut bytes), 48 + 100);
         assert_eq!(bytes[147], 0x06);
         assert_eq!(memory.number(0x3060, 8), None);
+    }
+
+    #[test]
+    fn of_memory_without_an_end_a_part_is_kept() {
+        let memory = ByPages::new(|_, buffer: &mut [u8]| {
+            buffer.fill(1);
+            buffer.len()
+        });
+        for page in 0..2 * MOST_PAGES as u64 + 1 {
+            assert_eq!(memory.number(page * PAGE as u64, 1), Some(1));
+            assert!(memory.pages.borrow().len() <= MOST_PAGES);
+        }
     }
 }

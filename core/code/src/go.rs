@@ -102,39 +102,66 @@ impl GoFunctions {
 
     /// `file.go:12` for an address in the function.
     pub fn source(&self, function: &GoFunction, address: u64) -> Option<String> {
+        let (path, line) = self.line(function, address)?;
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        Some(format!("{name}:{line}"))
+    }
+
+    /// The path of the source as the compiler had it, and the line, of an address in the function.
+    pub fn line(&self, function: &GoFunction, address: u64) -> Option<(String, u32)> {
         let field = |n: usize| read32(&self.table, function.offset.checked_add(n * 4)?);
-        let line = self.value(field(6)?, function.start, address)?;
-        let file = self.value(field(5)?, function.start, address)?;
+        let (files, lines) = (field(5)?, field(6)?);
+        // What was inlined has another file, most of the time. The call stands in front of it.
+        let own = self.value(files, function.start, function.start)?;
+        let mut address = address;
+        let mut file = self.value(files, function.start, address)?;
+        if file != own {
+            let runs = self.runs(files, function.start);
+            let before = runs
+                .iter()
+                .rev()
+                .find(|(end, value)| *end <= address && *value == own);
+            if let Some((end, _)) = before {
+                (address, file) = (end - 1, own);
+            }
+        }
+        let line = self.value(lines, function.start, address)?;
         let unit = self.units.checked_add(field(8)? as usize * 4)?;
         let name = read32(
             &self.table,
             unit.checked_add(usize::try_from(file).ok()? * 4)?,
         )?;
         let path = text(&self.table, self.files.checked_add(name as usize)?)?;
-        let name = path.rsplit('/').next().unwrap_or(&path);
-        Some(format!("{name}:{line}"))
+        Some((path, u32::try_from(line).ok()?))
+    }
+
+    /// All stretches of such a table: where each ends, and its value.
+    fn runs(&self, offset: u32, start: u64) -> Vec<(u64, i64)> {
+        if offset == 0 {
+            return Vec::new();
+        }
+        let mut found: Vec<(u64, i64)> = Vec::new();
+        let mut at = self.values.saturating_add(offset as usize);
+        let (mut pc, mut value) = (start, -1i64);
+        while let Some(delta) = varint(&self.table, &mut at) {
+            if delta == 0 && pc != start {
+                break;
+            }
+            value = value.wrapping_add(i64::from(delta >> 1) ^ -i64::from(delta & 1));
+            let Some(length) = varint(&self.table, &mut at) else {
+                break;
+            };
+            pc = pc.saturating_add(u64::from(length));
+            found.push((pc, value));
+        }
+        found
     }
 
     /// Value of a table of (value delta, pc delta) pairs at an address.
     fn value(&self, offset: u32, start: u64, address: u64) -> Option<i64> {
-        if offset == 0 {
-            return None;
-        }
-        let mut at = self.values.checked_add(offset as usize)?;
-        let mut pc = start;
-        let mut value = -1i64;
-        loop {
-            let delta = varint(&self.table, &mut at)?;
-            if delta == 0 && pc != start {
-                return None;
-            }
-            // Zigzag.
-            value = value.wrapping_add(i64::from(delta >> 1) ^ -i64::from(delta & 1));
-            pc = pc.checked_add(u64::from(varint(&self.table, &mut at)?))?;
-            if address < pc {
-                return Some(value);
-            }
-        }
+        let mut runs = self.runs(offset, start).into_iter();
+        let (_, value) = runs.find(|(end, _)| address < *end)?;
+        Some(value)
     }
 }
 

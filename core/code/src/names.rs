@@ -303,6 +303,21 @@ impl Names {
         Some((base.wrapping_add(start), base.wrapping_add(end)))
     }
 
+    /// Extents of the writable data of the program, if it is one of Go: it has Go's table of
+    /// functions.
+    pub fn go_data(&self) -> Option<Vec<Range<u64>>> {
+        let modules = self.input.modules.iter().enumerate();
+        let mut of_go = modules.filter(|(index, _)| self.image(*index).go.is_some());
+        let (index, module) = of_go.next()?;
+        let loads = self.image(index).loads.iter().filter(|load| load.writable);
+        let extent = |place: u64| module.base.wrapping_add(place);
+        Some(
+            loads
+                .map(|load| extent(load.start)..extent(load.end))
+                .collect(),
+        )
+    }
+
     /// Run-time addresses and sizes (0: unknown) of a symbol, functions and variables,
     /// in the modules whose file name or path is `module` (all when `None`).
     pub fn resolve(&self, module: Option<&str>, symbol: &str) -> Vec<(u64, u64)> {

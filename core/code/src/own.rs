@@ -126,14 +126,17 @@ fn is_of_python(path: &str) -> bool {
     })
 }
 
-/// Is it a function of Go's own library? Other packages than `main` begin with a host's name.
+/// First parts of the names of Go's own packages.
+const GO_PACKAGES: &str =
+    "archive bufio bytes cmp compress container context crypto database debug \
+    embed encoding errors expvar flag fmt go hash html image index internal io iter log maps math \
+    mime net os path plugin reflect regexp runtime slices sort strconv strings structs sync \
+    syscall testing text time unicode unique vendor weak";
+
+/// Is it a function of Go's own library?
 pub fn is_of_go(function: &str) -> bool {
-    let path = function.rfind('/').map_or(0, |slash| slash + 1);
-    let package = function[path..]
-        .find('.')
-        .map_or(function, |dot| &function[..path + dot]);
-    let first = package.split('/').next().unwrap_or(package);
-    first != "main" && !first.contains('.')
+    let package = function.split(['/', '.', ':']).next().unwrap_or_default();
+    GO_PACKAGES.split_whitespace().any(|one| one == package)
 }
 
 impl Spot {
@@ -169,7 +172,10 @@ impl Names {
         let lines = image.debug().map(|debug| debug.lines_at(probe));
         let mut lines = lines.unwrap_or_default();
         if lines.is_empty() {
-            lines.push((outer.clone(), None, None));
+            let table = image.go.as_ref().zip(go.as_ref());
+            let line = table.and_then(|(table, function)| table.line(function, probe));
+            let (file, line) = line.unzip();
+            lines.push((outer.clone(), file, line));
         }
         let of_module = whose_module(&module.path, &module.identity.name);
         let spot = |(function, file, line): (Option<String>, Option<String>, Option<u32>)| {
@@ -212,6 +218,8 @@ mod tests {
             "main.main.func1",
             "example.org/app/v2.(*Pool).Run",
             "gopkg.in/x.v1.F",
+            "shop.TestOrder",
+            "shop/store.(*Store).Get",
         ] {
             assert!(!is_of_go(own), "{own}");
         }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-//! Where frames lie, from `.eh_frame`: stripping leaves it in place, as exceptions need it.
+//! Where frames lie, from `.eh_frame`, which stripping leaves in place, as exceptions need it, and
+//! from `.debug_frame`, the only one that Go's compiler makes.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianArcSlice, LittleEndian,
-    RegisterRule, UnwindSection,
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianArcSlice, LittleEndian,
+    RegisterRule, UnwindOffset, UnwindSection,
 };
 use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
@@ -36,11 +37,17 @@ pub(crate) struct Rules {
     pub return_address: Option<i64>,
 }
 
-pub(crate) struct Unwind {
-    frames: EhFrame<Slice>,
+/// One section.
+struct Table<S> {
+    section: S,
     bases: BaseAddresses,
     /// Extents of functions (or of their parts) and where they are described, by start.
-    functions: Vec<(Range<u64>, EhFrameOffset)>,
+    functions: Vec<(Range<u64>, usize)>,
+}
+
+pub(crate) struct Unwind {
+    kept: Option<Table<EhFrame<Slice>>>,
+    of_debugger: Option<Table<DebugFrame<Slice>>>,
     known: Memo<u64, Option<Rules>>,
 }
 
@@ -55,29 +62,31 @@ impl Unwind {
     pub fn load(bytes: &[u8]) -> Option<Unwind> {
         let file = object::File::parse(bytes).ok()?;
         let address = |name: &str| file.section_by_name(name).map(|s| s.address());
-        let section = file.section_by_name(".eh_frame")?;
-        let data = unpacked(&section)?;
-        let mut bases = BaseAddresses::default().set_eh_frame(section.address());
+        let mut bases = BaseAddresses::default();
         if let Some(text) = address(".text") {
             bases = bases.set_text(text);
         }
         if let Some(got) = address(".got") {
             bases = bases.set_got(got);
         }
-        let frames = EhFrame::from(EndianArcSlice::new(Arc::from(&*data), LittleEndian));
-        let functions = functions(&frames, &bases);
-        Some(Unwind {
-            frames,
-            bases,
-            functions,
+        if let Some(own) = address(".eh_frame") {
+            bases = bases.set_eh_frame(own);
+        }
+        let data = |name: &str| {
+            let data = unpacked(&file.section_by_name(name)?)?;
+            Some(EndianArcSlice::new(Arc::from(&*data), LittleEndian))
+        };
+        let kept = data(".eh_frame").map(|data| Table::new(EhFrame::from(data), bases.clone()));
+        let of_debugger = data(".debug_frame").map(|data| {
+            let mut section = DebugFrame::from(data);
+            section.set_address_size(8);
+            Table::new(section, bases)
+        });
+        (kept.is_some() || of_debugger.is_some()).then(|| Unwind {
+            kept,
+            of_debugger,
             known: Memo::default(),
         })
-    }
-
-    fn at(&self, pc: u64) -> Option<&(Range<u64>, EhFrameOffset)> {
-        let after = self.functions.partition_point(|(f, _)| f.start <= pc);
-        let found = self.functions[..after].last()?;
-        found.0.contains(&pc).then_some(found)
     }
 
     /// The canonical frame address before the instruction at `pc`: a general register
@@ -88,18 +97,45 @@ impl Unwind {
 
     /// How to find the caller's registers at the instruction at `pc`.
     pub fn rules(&self, pc: u64) -> Option<Rules> {
-        self.known.get(pc, || self.find_rules(pc))
+        self.known.get(pc, || {
+            let kept = self.kept.as_ref().and_then(|table| table.rules(pc));
+            kept.or_else(|| self.of_debugger.as_ref()?.rules(pc))
+        })
     }
 
-    fn find_rules(&self, pc: u64) -> Option<Rules> {
+    /// Extent of the function (or of its part) that holds the address.
+    pub fn function(&self, pc: u64) -> Option<Range<u64>> {
+        let kept = self.kept.as_ref().and_then(|table| table.at(pc));
+        let found = kept.or_else(|| self.of_debugger.as_ref()?.at(pc));
+        Some(found?.0.clone())
+    }
+}
+
+impl<S: UnwindSection<Slice>> Table<S> {
+    fn new(section: S, bases: BaseAddresses) -> Table<S> {
+        let functions = functions(&section, &bases);
+        Table {
+            section,
+            bases,
+            functions,
+        }
+    }
+
+    fn at(&self, pc: u64) -> Option<&(Range<u64>, usize)> {
+        let after = self.functions.partition_point(|(f, _)| f.start <= pc);
+        let found = self.functions[..after].last()?;
+        found.0.contains(&pc).then_some(found)
+    }
+
+    fn rules(&self, pc: u64) -> Option<Rules> {
         let mut context = gimli::UnwindContext::new();
         let (_, place) = self.at(pc)?;
         let entry = self
-            .frames
-            .fde_from_offset(&self.bases, *place, EhFrame::cie_from_offset)
+            .section
+            .fde_from_offset(&self.bases, S::Offset::from(*place), S::cie_from_offset)
             .ok()?;
         let row = entry
-            .unwind_info_for_address(&self.frames, &self.bases, &mut context, pc)
+            .unwind_info_for_address(&self.section, &self.bases, &mut context, pc)
             .ok()?;
         let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else {
             return None;
@@ -125,31 +161,30 @@ impl Unwind {
         }
         Some(rules)
     }
-
-    /// Extent of the function (or of its part) that holds the address.
-    pub fn function(&self, pc: u64) -> Option<Range<u64>> {
-        Some(self.at(pc)?.0.clone())
-    }
 }
 
 /// All that the section describes, up to where it is damaged. It is asked for by address again and
 /// again, while the section can only be read from its beginning (not every file has the table in
 /// `.eh_frame_hdr`).
-fn functions(frames: &EhFrame<Slice>, bases: &BaseAddresses) -> Vec<(Range<u64>, EhFrameOffset)> {
+fn functions<S: UnwindSection<Slice>>(
+    section: &S,
+    bases: &BaseAddresses,
+) -> Vec<(Range<u64>, usize)> {
     let mut common = FxHashMap::default();
     let mut found = Vec::new();
-    let mut entries = frames.entries(bases);
+    let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else {
             continue;
         };
-        let place = EhFrameOffset(partial.offset());
+        let place = partial.offset();
         let parsed = partial.parse(|section, bases, offset| {
-            if let Some(known) = common.get(&offset) {
+            let number = UnwindOffset::into(offset);
+            if let Some(known) = common.get(&number) {
                 return Ok(gimli::CommonInformationEntry::clone(known));
             }
             let entry = section.cie_from_offset(bases, offset)?;
-            common.insert(offset, entry.clone());
+            common.insert(number, entry.clone());
             Ok(entry)
         });
         if let Ok(function) = parsed {

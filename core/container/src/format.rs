@@ -76,7 +76,11 @@ impl Format {
             ),
             _ => self.cant_read(Some(path), &error),
         })?;
-        let header = self.check(&storage)?;
+        // Of several files that a command names, this one.
+        let header = self.check(&storage).map_err(|failure| Failure {
+            found: format!("{}: {}", path.display(), failure.found),
+            ..failure
+        })?;
         Ok((storage, header))
     }
 

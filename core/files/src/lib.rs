@@ -21,8 +21,8 @@ pub use ask::{end_openers, openers};
 pub use file_system::Kind;
 pub use message::Facts;
 pub use named::{
-    facts_of, heard_of, kind_of, open_if_it_may, open_named, open_of_process, open_with_facts,
-    path_of_process, read_at, resolve_within, OfCopy, Opened,
+    facts_of, heard_of, kind_of, open_as, open_if_it_may, open_named, open_of_process,
+    open_with_facts, path_of_process, read_at, resolve_within, OfCopy, Opened,
 };
 pub use private::{create_private, discard, write_private};
 pub use regular::open_regular;

@@ -108,6 +108,23 @@ pub fn open_with_facts(path: &Path) -> Result<Opened> {
     open(path, &place, rights.as_ref())
 }
 
+/// Opens a file of ours as this user would, with no other group.
+///
+/// # Errors
+/// As [`open_named`].
+pub fn open_as(path: &Path, (uid, gid): (u32, u32)) -> Result<File> {
+    let place = Place::Ours {
+        path: absolute(path)?,
+    };
+    let rights = Rights {
+        uid,
+        gid,
+        groups: Vec::new(),
+        reads_all: uid == 0,
+    };
+    open(path, &place, Some(&rights)).map(|opened| opened.file)
+}
+
 /// Opens what is at a path of the kernel's that tells of a process (`/proc/PID/fd/7`), if that
 /// process may read it.
 ///
@@ -378,7 +395,11 @@ impl Place {
                 let name = read_link(path).unwrap_or_else(|_| path.to_owned());
                 (None, path, (Some(*pid), name))
             }
-            Place::Ours { path } => (None, &**path, (None, path.clone())),
+            Place::Ours { path } => {
+                // From a base on, the way is walked with the rights, too.
+                let base = rights.map(|_| Path::new("/"));
+                (base, &**path, (None, path.clone()))
+            }
         };
         Question {
             request,

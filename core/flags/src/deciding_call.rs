@@ -269,6 +269,7 @@ impl Builder<'_> {
                 result,
                 found,
                 path,
+                per_second: None,
             }),
             ..Flag::new(FlagKind::Syscall, full)
         }

@@ -15,10 +15,11 @@ use crate::choose_thread::{self, has_flag};
 use crate::evidence::Outside;
 use crate::finder;
 use crate::frames;
+use crate::loop_condition::loop_condition;
 use crate::naming::Naming;
 use crate::owed::Compared;
 use crate::recent_intake::takes_data;
-use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
+use crate::report::{DivergenceReport, Flag, Report, ThreadName, Verdict};
 use crate::run::Run;
 use crate::run_evidence::{gather, Waiting};
 use crate::sleeper::{self, Worker};
@@ -283,6 +284,9 @@ pub fn find_flags_in(
         report.notes.extend_from_slice(&divergence.unlike);
     }
     report.notes.append(&mut notes);
+    let owed = |flag: &Flag| flag.owed.iter().flatten().map(|owed| owed.tid).collect();
+    let told: Vec<_> = report.flags.iter().map(|flag| (flag, owed(flag))).collect();
+    report.condition = loop_condition(&report.facts, &report.groups, &told);
     Ok(report)
 }
 

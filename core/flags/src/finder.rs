@@ -2,7 +2,7 @@
 //! From an analysed window and its evidence to a report.
 
 use flagfinder_analysis::condition::Condition;
-use flagfinder_analysis::{failing_call, own_position, Analysis, Candidate, LoopKind};
+use flagfinder_analysis::{failing_call, own_position, Analysis, Candidate, LoopKind, OtherWay};
 use flagfinder_code::Spot;
 use flagfinder_machine::Window;
 
@@ -12,7 +12,7 @@ use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
 use crate::report::{
-    Ask, Facts, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict,
+    Ask, Facts, Flag, FlagKind, Group, LoopReport, Report, Test, ThreadName, Threads, Verdict,
     VirtualMachine,
 };
 use crate::report_builder::Builder;
@@ -139,6 +139,7 @@ pub fn report(
         flags,
         considered,
         groups,
+        condition: None,
         notes,
         explain: builder.explain,
         facts: Facts {
@@ -392,7 +393,11 @@ impl Builder<'_> {
 
     fn groups(&self, flags: &[Flag]) -> Vec<Group> {
         let analysis = self.analysis;
-        let name = |address| short_name(&self.naming.spin.data(address), address);
+        let is_told = |address| flags.iter().any(|flag| flag.address.spin == Some(address));
+        let name = |address| match is_told(address) {
+            true => self.word_name(address),
+            false => short_name(&self.naming.spin.data(address), address),
+        };
         let mut groups: Vec<Group> = Vec::new();
         for exits in self.exits_by_condition() {
             let decides = |flag: &&Flag| {
@@ -406,24 +411,36 @@ impl Builder<'_> {
             if members.is_empty() || groups.iter().any(|g| g.flags == members) {
                 continue;
             }
-            let mut tests: Vec<String> = Vec::new();
-            for condition in exits
-                .iter()
-                .filter_map(|&e| analysis.conditions[e].as_ref())
-            {
-                let test = condition.text(&name);
-                let about_them = flags.iter().filter(|f| members.contains(&f.rank)).any(|f| {
-                    let address = f.address.spin;
-                    address.is_some_and(|address| condition.mentions(address, f.size))
-                });
-                if (about_them || exits.len() == 1) && !tests.contains(&test) {
+            let mut tests: Vec<Test> = Vec::new();
+            for &exit in &exits {
+                let Some(condition) = &analysis.conditions[exit] else {
+                    continue;
+                };
+                let own = flags.iter().filter(|flag| members.contains(&flag.rank));
+                let compared = own.filter_map(|flag| Some((flag.address.spin?, flag.size)));
+                let words = compared.filter(|(at, bytes)| condition.mentions(*at, *bytes));
+                let words: Vec<u64> = words.map(|(at, _)| at).collect();
+                let way = self
+                    .outside
+                    .other_ways
+                    .get(&self.window.pc(analysis.exits[exit].step));
+                let test = Test {
+                    text: condition.text(&name),
+                    operator: condition.operator().map(str::to_string),
+                    words,
+                    tests_more: way == Some(&OtherWay::Tests),
+                };
+                let is_about_them = !test.words.is_empty() || exits.len() == 1;
+                if is_about_them && tests.iter().all(|other| other.text != test.text) {
                     tests.push(test);
                 }
             }
+            let texts: Vec<&str> = tests.iter().map(|test| test.text.as_str()).collect();
             groups.push(Group {
                 branch: self.code(self.window.pc(analysis.exits[exits[0]].step)),
-                exit_when: (!tests.is_empty()).then(|| tests.join(" or ")),
+                exit_when: (!texts.is_empty()).then(|| texts.join(" or ")),
                 flags: members,
+                tests,
             });
         }
         groups.sort_by_key(|group| group.flags.clone());

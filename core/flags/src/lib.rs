@@ -8,6 +8,7 @@ mod access_path;
 mod block_set;
 mod choose_thread;
 mod contents;
+mod counted_call;
 mod counterpart;
 mod deciding_call;
 mod discover;
@@ -19,6 +20,7 @@ mod find;
 mod finder;
 mod frames;
 mod live_evidence;
+mod loop_condition;
 mod moments;
 mod naming;
 mod owed;
@@ -48,17 +50,19 @@ use flagfinder_code::Names;
 use flagfinder_machine::Window;
 
 pub use choose_thread::has_flag;
+pub use counted_call::{asks_anew, find_in_calls};
 pub use discover::{discover, Discovered, Discovery};
 pub use endless::ENDLESS;
 pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use finder::OF_INTERPRETER;
 pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
+pub use loop_condition::loop_condition;
 pub use moments::{Call, Made, Moments, What, Written};
 pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER, MERE_BOUND};
 pub use report::{
-    hex, Addresses, Ask, AskedCall, Facts, Flag, FlagKind, Found, Group, LoopReport, Own, Report,
-    ThreadName, Values, Verdict, VirtualMachine,
+    hex, Addresses, Ask, AskedCall, Facts, Flag, FlagKind, Found, Group, LoopCondition, LoopReport,
+    Own, Report, ThreadName, Values, Verdict, VirtualMachine,
 };
 pub use rules::{Rule, RULES};
 pub use standing::Standing;

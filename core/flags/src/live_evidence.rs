@@ -5,11 +5,14 @@
 use flagfinder_analysis::runtime::{is_runtime_module, is_runtime_symbol};
 use flagfinder_analysis::{natural_loop, other_way_stores, own_position, own_wakeup, Analysis};
 use flagfinder_code::{AddressSpace, ByPages, DataKind, Names};
-use flagfinder_linux::syscalls;
+use flagfinder_linux::{socket_address, syscalls};
 use flagfinder_machine::Window;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::evidence::Outside;
+
+/// Bytes of the address of a Unix socket.
+const LONGEST_ADDRESS: u64 = 110;
 
 /// What a live process can be asked.
 pub trait LiveMemory {
@@ -81,10 +84,20 @@ fn paths(window: &Window, analysis: &Analysis, process: &dyn LiveMemory) -> FxHa
             })?;
             syscalls::path(open.number, &open.args)
         };
+        if i64::from(call.number) == libc::SYS_connect {
+            return Some((*step, peer(process, &call.args)?));
+        }
         let address = syscalls::path(call.number, &call.args).or_else(opened)?;
         Some((*step, text(process, address)?))
     });
     decides.collect()
+}
+
+/// To whom it connects.
+fn peer(process: &dyn LiveMemory, args: &[u64; 6]) -> Option<String> {
+    let mut bytes = vec![0; args[2].min(LONGEST_ADDRESS) as usize];
+    let got = process.read(args[1], &mut bytes);
+    socket_address::text(&bytes[..got])
 }
 
 fn text(process: &dyn LiveMemory, address: u64) -> Option<String> {

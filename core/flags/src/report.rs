@@ -280,6 +280,9 @@ pub struct AskedCall {
     /// Of a live process: the path that it is about, or by which the loop opened its file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// How often it was made, a second, where the thread's calls alone were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<u64>,
 }
 
 /// A descriptor that a call found ready.
@@ -304,6 +307,63 @@ pub struct Group {
     pub exit_when: Option<String>,
     /// Ranks of its flags.
     pub flags: Vec<u32>,
+    /// Its tests, in the order of execution.
+    pub tests: Vec<Test>,
+}
+
+/// A test of a branch out of the loop.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Test {
+    /// When the branch leaves: `p->n >= p->want`.
+    pub text: String,
+    /// How its sides are compared: `>=`; `None` of a jump by a table.
+    pub operator: Option<String>,
+    /// The words that it compares: addresses of flags.
+    #[serde(with = "hex_list")]
+    pub words: Vec<u64>,
+    /// Behind the branch the program tests something else before the loop ends.
+    pub tests_more: bool,
+}
+
+/// One of the tests, each of which would end the loop.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Part {
+    /// As [`Test::text`], or what a call would have to answer.
+    pub text: String,
+    /// Rank of its likeliest flag: a word or a call.
+    pub flag: u32,
+    /// The name of that.
+    pub word: String,
+    /// As [`Test::operator`].
+    pub operator: Option<String>,
+    /// What the word is.
+    #[serde(with = "hex")]
+    pub value: Option<u64>,
+    /// How it is known of that flag.
+    pub standing: Standing,
+    /// Threads that would write one of its words.
+    pub owed: Vec<u32>,
+    /// As [`Test::tests_more`].
+    pub tests_more: bool,
+}
+
+/// How the parts are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Joined {
+    /// Each would end the loop.
+    Or,
+}
+
+/// The parts are joined by `or`: what is joined by `and` is seen only as far as the loop comes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct LoopCondition {
+    /// All parts, the likeliest first.
+    pub text: String,
+    /// One for each test.
+    pub parts: Vec<Part>,
+    /// What is between them.
+    pub joined: Joined,
 }
 
 /// Why a word that a virtual machine's loop tests is one of the machine's own.
@@ -392,6 +452,8 @@ pub struct Report {
     pub considered: Vec<Flag>,
     /// The exit branches, with the flags that decide each.
     pub groups: Vec<Group>,
+    /// What would end the loop.
+    pub condition: Option<LoopCondition>,
     /// What limits the verdict, a line each.
     pub notes: Vec<String>,
     /// Which threads wait for the one that is reported, and by which words: a line for each.
@@ -432,6 +494,7 @@ impl Report {
             flags: Vec::new(),
             considered: Vec::new(),
             groups: Vec::new(),
+            condition: None,
             notes: Vec::new(),
             chains: Vec::new(),
             explain: Vec::new(),
@@ -468,21 +531,28 @@ pub mod hex {
     }
 }
 
-/// The arguments of a call, each as [`hex`].
-mod hex_list {
+/// A list of numbers, each as [`hex`].
+pub(crate) mod hex_list {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(values: &[u64; 6], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(|value| format!("{value:#x}")))
+    pub fn serialize<S: Serializer>(
+        values: &impl AsRef<[u64]>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let values = values.as_ref().iter();
+        serializer.collect_seq(values.map(|value| format!("{value:#x}")))
     }
 
-    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<[u64; 6], D::Error> {
-        let texts = <[String; 6]>::deserialize(from)?;
-        let mut values = [0; 6];
-        for (value, text) in values.iter_mut().zip(&texts) {
-            *value = super::hex::parsed(text).ok_or_else(|| D::Error::custom("no hex number"))?;
-        }
-        Ok(values)
+    pub fn deserialize<'d, D, T>(from: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'d>,
+        T: TryFrom<Vec<u64>>,
+    {
+        let texts = Vec::<String>::deserialize(from)?;
+        let values: Option<Vec<u64>> = texts.iter().map(|text| super::hex::parsed(text)).collect();
+        values
+            .and_then(|values| values.try_into().ok())
+            .ok_or_else(|| D::Error::custom("no such hex numbers"))
     }
 }

@@ -16,6 +16,8 @@ pub enum Rule {
     AlikeInMachine,
     ComesBack,
     Computes,
+    CountedCalls,
+    OneMoment,
     StopBySignal,
     ProofOrder,
     Checks,
@@ -34,7 +36,7 @@ pub enum Rule {
 }
 
 /// All rules, in the order in which they are asked: the rule, its name, and what it does.
-pub const RULES: [(Rule, &str, &str); 21] = [
+pub const RULES: [(Rule, &str, &str); 23] = [
     (
         Rule::CallFirst,
         "call-first",
@@ -64,6 +66,16 @@ pub const RULES: [(Rule, &str, &str); 21] = [
         Rule::Computes,
         "computes",
         "No word of a loop that hands on a new value in each round is a flag: it computes.",
+    ),
+    (
+        Rule::CountedCalls,
+        "counted-calls",
+        "A call that fails each time, where nothing else is answered anew, is made in vain.",
+    ),
+    (
+        Rule::OneMoment,
+        "one-moment",
+        "In a core, a word is at most assumed, unless a thread that waits itself is to write it.",
     ),
     (
         Rule::StopBySignal,

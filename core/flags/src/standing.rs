@@ -18,11 +18,14 @@ pub enum Standing {
     SeenInGoodRun,
     /// A copy of the thread left the loop by it.
     EndsLoop,
+    /// It is a call whose answers were counted in the thread itself: all are the same. Whether the
+    /// thread gets on beside it is not known.
+    Counted,
     /// The loop's code alone says so.
     ByCode,
     /// Another candidate would end the loop as well, and nothing tells which is waited for.
     OneOfSeveral,
-    /// It rests on answers of calls that nothing shows.
+    /// It rests on what nothing shows: answers of calls, or that one moment stands for more.
     Assumed,
     /// Too little speaks for it to claim anything.
     #[default]

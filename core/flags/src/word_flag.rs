@@ -23,12 +23,9 @@ impl Builder<'_> {
         let names = self.naming.spin;
         let data = names.data(candidate.address);
         let condition = self.analysis.conditions[ranked.exit].as_ref();
-        let short = |address: u64| {
-            if address == candidate.address {
-                "value".to_string()
-            } else {
-                short_name(&names.data(address), address)
-            }
+        let short = |address: u64| match address == candidate.address {
+            true => "value".to_string(),
+            false => self.word_name(address),
         };
         let reached = self.explorer.reached(candidate.step, candidate.address);
         let field = reached.as_ref().and_then(|reached| reached.field.clone());
@@ -87,6 +84,17 @@ impl Builder<'_> {
             evidence: ranked.evidence.clone(),
             ..Flag::new(flag_kind(data.kind), name)
         }
+    }
+
+    /// A word's name within a text. Where it is no variable's: the path by which the code reached
+    /// it.
+    pub(crate) fn word_name(&self, address: u64) -> String {
+        let data = self.naming.spin.data(address);
+        let mut candidates = self.analysis.candidates.iter();
+        let other = candidates.find(|other| other.address == address && data.symbol.is_none());
+        let reached = other.and_then(|other| self.explorer.reached(other.step, address));
+        let reached = reached.filter(|reached| reached.field.is_some());
+        reached.map_or_else(|| short_name(&data, address), |reached| reached.path)
     }
 
     /// The calls within the loop that led to the step.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The kernel's clocks, in nanoseconds.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// What a clock says; `None`: there is no such clock.
@@ -55,9 +56,28 @@ impl Effort {
     }
 }
 
-/// CLOCK_MONOTONIC, the clock of all recordings and of `bpf_ktime_get_ns`.
+/// CLOCK_MONOTONIC, the clock of all recordings.
 pub fn monotonic() -> u64 {
     nanoseconds(libc::CLOCK_MONOTONIC)
+}
+
+/// How far a time namespace moves CLOCK_MONOTONIC: `monotonic <seconds> <ns>`.
+fn moved(offsets: &str) -> i64 {
+    let mut lines = offsets.lines().map(str::split_whitespace);
+    let mut own = lines.find_map(|mut words| (words.next()? == "monotonic").then_some(words));
+    let mut number = || own.as_mut()?.next()?.parse::<i64>().ok();
+    let (seconds, rest) = (number().unwrap_or(0), number().unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+/// The clock of `bpf_ktime_get_ns`: CLOCK_MONOTONIC of the first time namespace.
+pub fn kernel() -> u64 {
+    static MOVED: OnceLock<i64> = OnceLock::new();
+    let moved = MOVED.get_or_init(|| {
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets");
+        moved(&offsets.unwrap_or_default())
+    });
+    monotonic().saturating_add_signed(moved.saturating_neg())
 }
 
 /// ns since 1970.
@@ -68,6 +88,14 @@ pub fn wall() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_namespace_s_offset_is_read() {
+        let text = "monotonic           7         500\nboottime            9         0\n";
+        assert_eq!(moved(text), 7_000_000_500);
+        assert_eq!(moved("monotonic -1 0\n"), -1_000_000_000);
+        assert_eq!(moved(""), 0);
+    }
 
     #[test]
     fn what_others_do_is_no_effort_until_it_takes_too_long() {

@@ -15,6 +15,7 @@ pub mod pagemap;
 pub mod perf_event;
 pub mod proc;
 pub mod ptrace;
+pub mod socket_address;
 pub mod syscalls;
 pub mod timeout;
 pub mod tracing;

@@ -55,6 +55,16 @@ impl Choice {
         })
     }
 
+    /// Leaves those out that only wake again and again, unless it is the first thread. Returns
+    /// them.
+    pub fn leave_for_later(&mut self) -> Vec<u32> {
+        let is_hot = |tid: u32| self.get(tid).is_some_and(|(_, way)| *way == Way::Hot);
+        let is_urgent = |tid: &u32| *tid == self.pid || is_hot(*tid);
+        let (urgent, later) = self.chosen.iter().partition(|tid| is_urgent(tid));
+        self.chosen = urgent;
+        later
+    }
+
     /// Those that are looked at.
     pub fn tids(&self) -> &[u32] {
         &self.chosen

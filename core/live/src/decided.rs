@@ -85,6 +85,8 @@ fn best(flags: &[(Candidate, Owing)], about: &About) -> Option<usize> {
         let is_ahead = match owes {
             Owing::Proved => *owing < Owing::Proved,
             Owing::Late => *owing == Owing::Nobody,
+            // Each would end the loop, and a thread is on its way to write only the other one.
+            Owing::ByCode if first.ends_alone() && flag.ends_alone() => *owing == Owing::Nobody,
             // A thread is on its way to write the word, and the loop does something else then: a
             // ring's index beside a word to stop by, by which no copy was seen to end the loop.
             Owing::ByCode => {
@@ -156,6 +158,7 @@ mod tests {
             branch: Code::default(),
             exit_when: None,
             flags: vec![1],
+            tests: Vec::new(),
         }];
         thread.flags = flags;
         thread.reason = "the loop polls the first".into();
@@ -251,6 +254,18 @@ mod tests {
         assert_eq!(after(Owing::Nobody, LEAVES, Owing::ByCode), "closed");
         assert_eq!(after(Owing::Nobody, None, Owing::ByCode), "closed");
         assert_eq!(after(Owing::Nobody, halts, Owing::Unknown), "closed");
+    }
+
+    #[test]
+    fn of_two_words_that_each_end_the_loop_the_owed_one_is_first() {
+        let after = |of_first, of_other| {
+            let (one, other) = (word("closed", 0.65, LEAVES), word("tail", 0.6, LEAVES));
+            first(vec![(one, of_first), (other, of_other)])
+        };
+        assert_eq!(after(Owing::Nobody, Owing::ByCode), "tail");
+        assert_eq!(after(Owing::Nobody, Owing::Unknown), "closed");
+        assert_eq!(after(Owing::Unknown, Owing::ByCode), "closed");
+        assert_eq!(after(Owing::ByCode, Owing::ByCode), "closed");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_flags::{Flag, LoopKind, Report, Standing, Verdict};
+use flagfinder_flags::{Flag, LoopKind, Report, Rule, Standing, Verdict};
 use flagfinder_linux::syscalls;
 
 use crate::candidate::Candidate;
@@ -26,7 +26,7 @@ use crate::others::{Other, Others};
 use crate::owed;
 use crate::pick::{self, Told, Way};
 use crate::prove::not_proved;
-use crate::report::{Class, SpinReport, ThreadReport};
+use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample::{Activity, SAMPLE};
 use crate::service;
 use crate::wait::Describer;
@@ -142,8 +142,11 @@ impl Driver<'_> {
                 machine::leave(thread);
                 continue;
             }
-            target.prove(thread, &others, self.deadline.at_most(time));
-            time = time.min(owed::TIME_OF_OTHERS);
+            // No copy goes where its calls were counted.
+            if !is_counted(thread) {
+                target.prove(thread, &others, self.deadline.at_most(time));
+                time = time.min(owed::TIME_OF_OTHERS);
+            }
             let Describer {
                 pid,
                 memory,
@@ -158,6 +161,9 @@ impl Driver<'_> {
     /// The threads that tell most come first, with those that wait for them.
     fn arrange(&mut self) {
         let threads = &mut self.report.threads;
+        if self.report.source == Source::Core && Rule::OneMoment.is_on() {
+            assume_the_moment(threads);
+        }
         threads.iter_mut().for_each(service::leave);
         service::leave_idle(threads);
         for thread in threads.iter_mut() {
@@ -170,6 +176,7 @@ impl Driver<'_> {
                 thread.wait = call.then(|| self.describer.wait(activity.call, &activity.sleeps_in));
             }
         }
+        threads.iter_mut().for_each(ThreadReport::settle_condition);
         order::sort(threads);
         let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
         let fixed = threads.iter().take_while(|t| tells(t)).count();
@@ -190,6 +197,29 @@ impl Driver<'_> {
     }
 }
 
+/// Whether a thread gets on, one moment does not show: it may have come to its loop right before.
+/// Only where who is to write waits for something itself, the loop goes on until that comes. Else a
+/// word is no more than assumed.
+fn assume_the_moment(threads: &mut [ThreadReport]) {
+    let waiting = threads.iter().filter(|one| one.class == Class::LongWait);
+    let waiting: Vec<u32> = waiting.map(|one| one.tid).collect();
+    for flag in threads.iter_mut().flat_map(|thread| &mut thread.flags) {
+        let owed = flag.owed();
+        let is_claimed = flag.is_word() && flag.flag.standing < Standing::Assumed;
+        if !is_claimed || owed.iter().any(|owed| waiting.contains(&owed.tid)) {
+            continue;
+        }
+        let why = match owed.first() {
+            Some(owed) => format!("thread {} may be about to write it", owed.tid),
+            None => "nobody is known to owe it".into(),
+        };
+        flag.flag.standing = Standing::Assumed;
+        flag.note(format!(
+            "assumed: that the thread does not get on, as {why}"
+        ));
+    }
+}
+
 /// A thread whose first flag is too unsure to be told has none. Was it such a thread?
 fn leave_unsure(thread: &mut ThreadReport) -> bool {
     let unsure = thread.flags.first();
@@ -205,6 +235,11 @@ fn leave_unsure(thread: &mut ThreadReport) -> bool {
     thread.groups.clear();
     thread.considered.splice(..0, thread.flags.drain(..));
     true
+}
+
+fn is_counted(thread: &ThreadReport) -> bool {
+    let first = thread.flags.first();
+    first.is_some_and(|first| first.flag.standing == Standing::Counted)
 }
 
 /// A thread of which there is no time to ask more.
@@ -364,5 +399,41 @@ fn class(way: &Way, found: Option<&Report>) -> Class {
         Class::RepeatedYield
     } else {
         Class::LongRunning
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::tests::{debtor, word, LEAVES};
+    use crate::candidate::Known;
+
+    /// How a word of a core is known, of which this was known, where thread 7 owes it or nobody
+    /// does.
+    fn in_a_core(known: Standing, writer: Option<Class>) -> Standing {
+        let mut flag = word("ready", 0.8, LEAVES);
+        flag.flag.standing = known;
+        let owed = writer.map(|_| debtor(7, Known::ByCode));
+        flag.owed_by(owed.into_iter().collect());
+        let mut threads = [
+            ThreadReport {
+                flags: vec![flag],
+                ..ThreadReport::blank(1, Class::RepeatedYield)
+            },
+            ThreadReport::blank(7, writer.unwrap_or(Class::LongWait)),
+        ];
+        assume_the_moment(&mut threads);
+        threads[0].flags[0].flag.standing
+    }
+
+    #[test]
+    fn one_moment_shows_a_wait_only_where_the_writer_waits_too() {
+        let (ends, by_code) = (Standing::EndsLoop, Standing::ByCode);
+        let (waits, runs) = (Some(Class::LongWait), Some(Class::LongRunning));
+        assert_eq!(in_a_core(ends, waits), ends);
+        assert_eq!(in_a_core(by_code, waits), by_code);
+        assert_eq!(in_a_core(ends, runs), Standing::Assumed);
+        assert_eq!(in_a_core(ends, None), Standing::Assumed);
+        assert_eq!(in_a_core(by_code, None), Standing::Assumed);
     }
 }

@@ -11,11 +11,12 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::{AddressSpace, Names};
+use flagfinder_code::{AddressSpace, Code, Names};
 use flagfinder_linux::proc::is_over;
 use flagfinder_linux::{futex, traits};
 use flagfinder_replica::{
-    keep, CoreFile, Live, MadeCall, Moment, Pages, Source, ThreadState, Wanted,
+    keep, CoreFile, Halt, Live, MadeCall, Moment, Pages, Ran, Replica, Source, Supposed,
+    Supposition, ThreadState, Wanted,
 };
 use rustc_hash::FxHashMap;
 
@@ -24,7 +25,7 @@ use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::others::{Other, Others, Process};
 use crate::owed_look::Target;
-use crate::owed_proof::{run_thread, Proofs, Strength};
+use crate::owed_proof::{ends_by_time, is_join, run_met, run_thread, Proofs, Strength};
 use crate::prove::{learn, STOPS};
 use crate::sample::Activity;
 
@@ -95,6 +96,15 @@ impl Effect {
     }
 }
 
+/// Which copies are made of each thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// Those that find the world as it is, but for the answer that it waits for.
+    AsIs,
+    /// Of those that sleep at a word: those that, woken, find what they look for.
+    Met,
+}
+
 /// The process whose threads may do it, as it was seen, and who waits.
 pub(crate) struct Asking<'a> {
     pub pid: u32,
@@ -116,13 +126,27 @@ pub(crate) struct Ahead {
     /// Each other thread was asked, and a copy of it went on until it blocked or ended, or for the
     /// whole of its time.
     pub is_complete: bool,
+    /// Threads that wait for time, and of which all copies went on without doing it.
+    pub passing: Vec<u32>,
 }
 
 /// `None`: nothing can be copied there.
-pub(crate) fn ahead(asked: &Asking, effect: &Effect, time: Duration) -> Option<Ahead> {
+pub(crate) fn ahead(
+    asked: &Asking,
+    effect: &Effect,
+    copies: Copies,
+    time: Duration,
+) -> Option<Ahead> {
     if let Some(core) = asked.core {
         let capture = |tid| Ok(core.thread(tid).map_err(|e| e.to_string())?.state.clone());
-        return Some(ask(asked, core, core, (&capture, &|_| {}), effect, time));
+        return Some(ask(
+            asked,
+            core,
+            core,
+            (&capture, &|_| {}),
+            (effect, copies),
+            time,
+        ));
     }
     let (pid, names) = (asked.pid, asked.names);
     let (activities, waiting) = (asked.activities, asked.waiting);
@@ -146,7 +170,7 @@ pub(crate) fn ahead(asked: &Asking, effect: &Effect, time: Duration) -> Option<A
                 waiting,
             };
             let how: (Capture, Learn) = (&capture, &learn);
-            Some(ask(&asked, &live, &memory, how, effect, time))
+            Some(ask(&asked, &live, &memory, how, (effect, copies), time))
         });
         asking.join().ok().flatten()
     })
@@ -160,7 +184,7 @@ fn ask(
     source: &dyn Source,
     memory: &dyn AddressSpace,
     (capture, learn): (Capture, Learn),
-    effect: &Effect,
+    (effect, copies): (&Effect, Copies),
     time: Duration,
 ) -> Ahead {
     let _keeping = keep();
@@ -177,9 +201,23 @@ fn ask(
     let waiting = asked.waiting.map_or(0, |(_, own)| own);
     let deadline = Instant::now() + time;
     let mut found: Vec<(Strength, Owed)> = Vec::new();
+    let mut passing = Vec::new();
     let places = places(asked, effect);
     let mut is_complete = places.len() <= PLACES;
     for alike in places.into_iter().take(PLACES) {
+        let joins = |one: &Activity| {
+            let threads = &asked.names.input().threads;
+            let call = one.call.map(|call| (call.number, call.args));
+            call.is_some_and(|(n, a)| threads.iter().any(|thread| is_join(n, &a, thread.own_id)))
+        };
+        // One that waits for the end of another has nothing to look for.
+        if copies == Copies::Met && joins(alike[0]) {
+            continue;
+        }
+        if copies == Copies::Met && !at_word(alike[0]) {
+            is_complete &= sleeps(alike[0]);
+            continue;
+        }
         let end = deadline.min(Instant::now() + OF_THREAD);
         let state = match capture(alike[0].tid) {
             Ok(state) if Instant::now() < end => state,
@@ -202,11 +240,19 @@ fn ask(
             known: FxHashMap::default(),
             call: is_call.then_some(&is_it),
             went_on: false,
+            was_fed: false,
         };
-        let ran = run_thread(&process, source, first, end, &mut judge, &mut proofs);
+        let run = match copies {
+            Copies::AsIs => run_thread,
+            Copies::Met => run_met,
+        };
+        let ran = run(&process, source, first, end, &mut judge, &mut proofs);
         is_complete &= ran.is_ok() && judge.went_on;
         let done = proofs.remove(&0);
         let Some((strength, owed)) = done else {
+            if ran.is_ok() && judge.went_on && !judge.was_fed && sleeps(alike[0]) {
+                passing.extend(alike.iter().map(|one| one.tid));
+            }
             continue;
         };
         found.extend(alike.iter().map(|one| {
@@ -223,16 +269,86 @@ fn ask(
         owed,
         strength,
         is_complete,
+        passing,
     }
 }
 
-/// Only the surest count; a thread that waits for the end of the one that waits is none of them.
+/// Does it sleep at a futex's word, for as long as it takes?
+fn at_word(activity: &Activity) -> bool {
+    let is_it = |call: flagfinder_waits::proc::Call| {
+        futex::is_futex(call.number)
+            && futex::waits_for_word(futex::command(&call.args))
+            && !ends_by_time(call.number, &call.args)
+    };
+    activity.call.is_some_and(is_it)
+}
+
+/// Does it wait for time alone, or for a wake-up until then?
+fn sleeps(activity: &Activity) -> bool {
+    let call = activity.call;
+    call.is_some_and(|call| ends_by_time(call.number, &call.args))
+}
+
+/// Only the surest count. A thread that first waits for the end of the one that waits closes a
+/// circle by what it stores behind that, unless it tears down what both used, as a call may do.
 fn surest(found: Vec<(Strength, Owed)>) -> (Strength, Vec<Owed>) {
     let best = found.iter().map(|(strength, _)| *strength).max();
     let best = best.unwrap_or(Strength::Circular);
     let surest = found.into_iter();
-    let surest = surest.filter(|(one, _)| *one == best && *one > Strength::Circular);
+    let surest = surest.filter(|(one, owed)| {
+        let is_owed = || owed.value.is_some() && !tears_down(owed.code.as_ref());
+        *one == best && (*one > Strength::Circular || is_owed())
+    });
     (best, surest.map(|(_, owed)| owed).collect())
+}
+
+/// Does the code end the life of what it stores to?
+fn tears_down(code: Option<&Code>) -> bool {
+    let symbol = code.and_then(|code| Some((code, code.symbol.as_deref()?)));
+    symbol.is_none_or(|(code, symbol)| {
+        symbol.contains("destroy") || code.is_standard_library() && symbol.contains("free")
+    })
+}
+
+/// Would the thread go on, if it was woken at the condition variable at `word` for which it waits?
+/// `None`: that could not be seen.
+pub(crate) fn once_woken(asked: &Asking, tid: u32, word: u64, time: Duration) -> Option<bool> {
+    if let Some(core) = asked.core {
+        return woken(core, &core.thread(tid).ok()?.state, word, time);
+    }
+    let pid = asked.pid;
+    // ptrace belongs to the thread that started the copy.
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let live = Live::open(pid).ok()?;
+            let captured = live.capture_with(tid, STOPS, Moment::Now, &Wanted::default());
+            woken(&live, &captured.ok()?.state, word, time)
+        });
+        asking.join().ok().flatten()
+    })
+}
+
+/// A condition variable's words lie that close together.
+const CONDITION: u64 = 48;
+
+fn woken(source: &dyn Source, state: &ThreadState, word: u64, time: Duration) -> Option<bool> {
+    let _keeping = keep();
+    let pages = Pages::new(source);
+    let mut copy = Replica::start(&pages, state).ok()?;
+    // It counts up, as a signal does.
+    copy.suppose(Supposition::Number).ok()?;
+    let ran = copy.run(&mut [], Instant::now() + time).ok()?;
+    let waits_there = |one: &&Supposed| {
+        futex::is_futex(one.number)
+            && futex::waits_for_word(futex::command(&one.arguments))
+            && one.arguments[0].abs_diff(word) < CONDITION
+    };
+    let times = copy.supposed().iter().filter(waits_there).count();
+    match ran {
+        _ if times > 1 => Some(false),
+        Ran::Halt(Halt::Blocks { .. } | Halt::Exits) | Ran::TimeOver if times == 1 => Some(true),
+        _ => None,
+    }
 }
 
 fn target(address: u64, expected: u32) -> Target {
@@ -371,8 +487,20 @@ mod tests {
         use Strength::{Circular, Late, Next};
         assert_eq!(told(&[(Late, 2), (Next, 3), (Circular, 4)]), [3]);
         assert_eq!(told(&[(Late, 2), (Circular, 4)]), [2]);
-        assert!(told(&[(Circular, 4)]).is_empty());
+        assert!(told(&[(Circular, 4)]).is_empty(), "it is a call");
         assert!(told(&[]).is_empty());
+        let stores = |symbol: &str| {
+            let owed = Owed {
+                value: Some(1),
+                code: Some(Code {
+                    symbol: Some(symbol.into()),
+                    ..Code::default()
+                }),
+                ..debtor(4, Known::Proved)
+            };
+            surest(vec![(Circular, owed)]).1.len()
+        };
+        assert_eq!((stores("finish+0x10"), stores("queue_destroy+0x8")), (1, 0));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
-use flagfinder_flags::ThreadName;
+use flagfinder_flags::{has_flag, Flag, ThreadName};
 use flagfinder_linux::proc::threads;
 use flagfinder_machine::Window;
 use flagfinder_replica::{count_pages_anew, keep};
@@ -21,6 +21,7 @@ use crate::copied::look_at_copy_of;
 use crate::deadline::Deadline;
 use crate::look::{look, Finding, MANY, MOST, WALL};
 use crate::pick::Told;
+use crate::report::Via;
 use flagfinder_waits::proc;
 
 /// How often the threads that run are looked for.
@@ -139,7 +140,7 @@ fn end_together<'h>(helpers: impl Iterator<Item = &'h Helper>, deadline: &Deadli
     }
 }
 
-fn result(
+pub(crate) fn result(
     tid: u32,
     helper: Helper,
     patience: Duration,
@@ -240,6 +241,34 @@ impl Copies {
     /// Whether the thread has a copy that does what it does.
     pub fn stands_for(&self, tid: u32) -> bool {
         self.fit.iter().any(|(fit, _)| *fit == tid)
+    }
+
+    /// What it waits for, as its copy shows it.
+    pub(crate) fn flag(&self, tid: u32) -> Option<&Flag> {
+        let (_, finding) = self.fit.iter().find(|(fit, _)| *fit == tid)?;
+        let report = finding.report.as_ref().filter(|report| has_flag(report))?;
+        report.flags.first()
+    }
+
+    /// What its copy showed, which then counts no more. Of one that does not stand for the thread
+    /// it is only for how long that stood still.
+    pub(crate) fn take(&mut self, tid: u32) -> Option<Finding> {
+        if let Some((pause_ms, _)) = self.unfit.remove(&tid) {
+            let mut blank = Finding::blank(Via::Replica);
+            blank.pause_ms = pause_ms;
+            return Some(blank);
+        }
+        let at = self.fit.iter().position(|(fit, _)| *fit == tid)?;
+        Some(self.fit.remove(at).1)
+    }
+
+    /// It stood still for longer.
+    pub(crate) fn add_pause(&mut self, tid: u32, more: f64) {
+        let fit = self.fit.iter_mut().filter(|(fit, _)| *fit == tid);
+        fit.for_each(|(_, finding)| finding.pause_ms += more);
+        if let Some((held, _)) = self.unfit.get_mut(&tid) {
+            *held += more;
+        }
     }
 
     /// Threads that move each other are all looked at again at the same time, if any of them does

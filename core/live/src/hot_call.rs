@@ -37,7 +37,9 @@ pub(crate) fn tell(
         None => told(pid, &call, memory, owners),
         Some(_) => Vec::new(),
     });
-    first.calls_per_second = pid.map(|pid| calls_per_second(pid, thread.tid, call.number));
+    let counted = made.per_second;
+    let count = |pid| calls_per_second(pid, thread.tid, call.number);
+    first.calls_per_second = pid.map(|pid| counted.or_else(|| count(pid)));
 }
 
 /// As a flag has it.
@@ -106,6 +108,7 @@ mod tests {
             result: Some(1),
             found,
             path: None,
+            per_second: None,
         });
         thread.flags.push(Candidate::new(flag));
         tell(

@@ -49,6 +49,8 @@ pub(crate) struct Judge<'a, 'p> {
     pub call: Option<&'a dyn Fn(&MadeCall) -> bool>,
     /// A copy came to a point at which it blocks or ends, or used all of its time.
     pub went_on: bool,
+    /// A copy was told that something came: what it did then may rest on made-up data.
+    pub was_fed: bool,
 }
 
 impl Judge<'_, '_> {

@@ -12,6 +12,7 @@ mod chain;
 mod choice;
 mod comes_back;
 mod copied;
+mod counted;
 mod dead;
 mod deadline;
 mod decided;

@@ -97,6 +97,7 @@ pub(crate) fn tell(
         known: FxHashMap::default(),
         call: None,
         went_on: false,
+        was_fed: false,
     };
     let mut proofs = run_copies(process, source, &seen, &mut ends);
     for (number, target) in targets.iter().enumerate() {
@@ -104,7 +105,7 @@ pub(crate) fn tell(
             Some((strength, owed)) => {
                 let owing = match strength {
                     Strength::Circular => Owing::Unknown,
-                    Strength::Failing | Strength::Late => Owing::Late,
+                    Strength::Failing | Strength::Met | Strength::Late => Owing::Late,
                     Strength::Next => Owing::Proved,
                 };
                 let tried = ends.tried(number, &owed, process.names);

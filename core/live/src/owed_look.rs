@@ -5,6 +5,7 @@
 //! it is certain that it is one. Of a store whose address is not known yet, a pointer to the object
 //! that the thread holds, or the field that the loop reads, has to agree.
 
+use flagfinder_analysis::runtime::is_runtime_symbol;
 use flagfinder_code::{CodeLimits, CodeReader, Frame, Names, Store};
 use flagfinder_flags::FlagKind;
 use flagfinder_replica::ThreadState;
@@ -104,9 +105,11 @@ impl Target {
     }
 
     /// A store whose address is not known: a program has its own copies of a standard library's
-    /// code, and its objects have fields at the same distances.
+    /// code, and its objects have fields at the same distances. So have those of Go's scheduler.
     fn may_be_its(&self, names: &Names, store: &Store) -> bool {
-        self.of_library || !names.code(store.pc).is_standard_library()
+        let code = names.code(store.pc);
+        let of_scheduler = code.symbol.as_deref().is_some_and(is_runtime_symbol);
+        self.of_library || !(code.is_standard_library() || of_scheduler)
     }
 
     /// The value that a store leaves in the word; `None`: not known.
@@ -180,10 +183,9 @@ pub(crate) fn look<'a>(
                 .may_be_its(process.names, store)
                 .then_some((*store, true)),
             // A library has objects of all kinds, at any distance from a pointer.
-            Some(false) => {
-                let of_library = process.names.code(store.pc).is_standard_library();
-                (!of_library).then_some((*store, false))
-            }
+            Some(false) => target
+                .may_be_its(process.names, store)
+                .then_some((*store, false)),
             other => other.map(|exact| (*store, exact)),
         };
         let found = stores.iter().filter_map(fits);

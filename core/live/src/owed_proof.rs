@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, CodeReader};
 use flagfinder_linux::futex;
+use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::limit;
 use flagfinder_replica::{
-    keep, Halt, MadeCall, Pages, Ran, Replica, Source, Supposed, Supposition, ThreadState, Watched,
+    keep, Halt, MadeCall, Pages, Ran, Recheck, Replica, Source, Supposed, Supposition, ThreadState,
+    Watched,
 };
 use rustc_hash::FxHashMap;
 
@@ -41,6 +43,8 @@ pub(crate) enum Strength {
     Circular,
     /// It follows on a failure.
     Failing,
+    /// What the owing thread asks for when it is woken is there. A copy was made to find that.
+    Met,
     /// Nothing has to come first, so waiting longer would have shown the write; or it follows on
     /// the end of data; or another thread has to end first, which then owes that.
     Late,
@@ -123,13 +127,50 @@ pub(crate) fn run_thread(
             let pages = Pages::new(source);
             let end = deadline.min(Instant::now() + OF_COPY);
             let copy = Replica::start(&pages, state)?;
-            ended = run_copy(process, (copy, other), how, end, judge, proofs)?;
+            ended = run_copy(process, (copy, other), (how, None), end, judge, proofs)?;
             if ended == Ended::Halted {
                 break;
             }
         }
         if ended == Ended::ByItself {
             break;
+        }
+    }
+    Ok(())
+}
+
+/// Copies of a thread that sleeps at a futex's word, which find what they look for when they are
+/// woken.
+///
+/// # Errors
+/// When the system gives no process.
+pub(crate) fn run_met(
+    process: &Process,
+    source: &dyn Source,
+    (other, state): (&Other, &ThreadState),
+    deadline: Instant,
+    judge: &mut Judge,
+    proofs: &mut Proofs,
+) -> std::io::Result<()> {
+    let pages = Pages::new(source);
+    for how in [Supposition::Number, Supposition::Line] {
+        let supposing = || {
+            let mut copy = Replica::start(&pages, state)?;
+            copy.suppose(how)?;
+            std::io::Result::Ok(copy)
+        };
+        let found = supposing()?.rechecks(deadline)?;
+        for recheck in found.all {
+            let end = deadline.min(Instant::now() + OF_COPY);
+            if Instant::now() >= end || !supposing()?.goes_on_by(&recheck, &found.round, end)? {
+                continue;
+            }
+            let copy = Replica::start(&pages, state)?;
+            let how = (how, Some(recheck));
+            run_copy(process, (copy, other), how, end, judge, proofs)?;
+            if !proofs.is_empty() {
+                return Ok(());
+            }
         }
     }
     Ok(())
@@ -159,7 +200,7 @@ impl Ended {
 fn run_copy(
     process: &Process,
     (mut copy, other): (Replica, &Other),
-    how: Supposition,
+    (how, recheck): (Supposition, Option<Recheck>),
     deadline: Instant,
     judge: &mut Judge,
     proofs: &mut Proofs,
@@ -176,6 +217,20 @@ fn run_copy(
     }
     let before = Before::of(&mut copy)?;
     copy.suppose(how)?;
+    if let Some(recheck) = recheck {
+        copy.take_other_way_of(recheck);
+    }
+    let of = |process: &Process, waiting, supposed: &[Supposed]| {
+        let strength = strength(process, waiting, supposed, how);
+        recheck.map_or(strength, |_| strength.min(Strength::Met))
+    };
+    let told = |supposed: &[Supposed]| {
+        let text = after(&before, supposed, how, process.names);
+        match recheck {
+            Some(_) => format!("{text}, and what it then asks for is there"),
+            None => text,
+        }
+    };
     for _ in 0..VALUES {
         let ran = copy.run(&mut words, deadline)?;
         let Ran::Wrote {
@@ -188,6 +243,8 @@ fn run_copy(
                 Ran::Halt(halt) => matches!(halt, Halt::Blocks { .. } | Halt::Exits),
                 _ => true,
             };
+            let is_fed = |one: &Supposed| !ends_by_time(one.number, &one.arguments);
+            judge.was_fed |= copy.supposed().iter().any(is_fed);
             let is_it = |made: &&MadeCall| judge.call.is_some_and(|is_it| is_it(made));
             if let Some(made) = copy.made().iter().find(is_it) {
                 let supposed = &copy.supposed()[..made.supposed];
@@ -198,10 +255,10 @@ fn run_copy(
                     code: None,
                     value: None,
                     known: Known::Proved,
-                    after: Some(after(&before, supposed, how, process.names)),
+                    after: Some(told(supposed)),
                     supposed: each(supposed, how, process.names),
                 };
-                let strength = strength(process, judge.waiting, supposed, how);
+                let strength = of(process, judge.waiting, supposed);
                 let number = judge.targets.len();
                 if proofs.get(&number).is_none_or(|known| known.0 < strength) {
                     proofs.insert(number, (strength, owed));
@@ -210,13 +267,13 @@ fn run_copy(
             return Ok(Ended::of(&ran, &copy));
         };
         let number = numbers[word];
-        let strength = strength(process, judge.waiting, copy.supposed(), how);
+        let strength = of(process, judge.waiting, copy.supposed());
         let is_known = proofs.get(&number).is_some_and(|known| known.0 >= strength);
         if is_known || judge.ends(number, value) != Ends::Yes {
             continue;
         }
         let pc = storing(process, behind);
-        let mut after = after(&before, copy.supposed(), how, process.names);
+        let mut after = told(copy.supposed());
         if process.is_dead {
             after += ", if it does: a core does not tell what descriptors hold";
         }
@@ -236,6 +293,12 @@ fn run_copy(
         }
     }
     Ok(Ended::Halted)
+}
+
+/// Does the call wait for time, or for a wake-up until then, which brings no data?
+pub(crate) fn ends_by_time(number: u32, arguments: &[u64; 6]) -> bool {
+    let waits = futex::is_futex(number) && futex::waits_for_word(futex::command(arguments));
+    waits && arguments[3] != 0 || syscalls::role(number, arguments) == Role::Sleep
 }
 
 /// `waiting`: the own id of the thread that waits; `supposed`: what was answered before the other

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use flagfinder_flags::{Facts, Group, LoopReport, Verdict};
+use flagfinder_flags::{loop_condition, Facts, Group, LoopCondition, LoopReport, Verdict};
 use flagfinder_linux::proc::program;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,8 @@ pub struct ThreadReport {
     pub flags: Vec<Candidate>,
     pub considered: Vec<Candidate>,
     pub groups: Vec<Group>,
+    /// What would end the loop, by all its flags.
+    pub condition: Option<LoopCondition>,
     pub notes: Vec<String>,
     pub explain: Vec<String>,
     pub wait: Option<Wait>,
@@ -106,6 +108,7 @@ impl ThreadReport {
             flags: Vec::new(),
             considered: Vec::new(),
             groups: Vec::new(),
+            condition: None,
             notes: Vec::new(),
             explain: Vec::new(),
             wait: None,
@@ -121,6 +124,17 @@ impl ThreadReport {
             via: None,
             via_reason: None,
         }
+    }
+
+    /// Says what would end the loop, now that its flags are known.
+    pub(crate) fn settle_condition(&mut self) {
+        let told = self
+            .flags
+            .iter()
+            .filter(|flag| flag.flag.standing.is_told());
+        let owed = |flag: &Candidate| flag.owed().iter().map(|owed| owed.tid).collect();
+        let told: Vec<_> = told.map(|flag| (&flag.flag, owed(flag))).collect();
+        self.condition = loop_condition(&self.facts, &self.groups, &told);
     }
 
     pub fn has_flag(&self) -> bool {

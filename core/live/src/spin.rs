@@ -12,6 +12,7 @@ use flagfinder_linux::proc::{lives, path, threads, Stat};
 use flagfinder_step::{unable, unable_by};
 
 use crate::choice::Choice;
+use crate::counted;
 use crate::deadline::Deadline;
 use crate::driver::{does, unlooked, Driver, Target, DESCRIBED};
 use crate::helpers::{Copies, Helpers};
@@ -26,6 +27,7 @@ use crate::seen::Seen;
 use crate::silent;
 use crate::stack::Stack;
 use crate::wait::Describer;
+use crate::why::hotspot::HotSpot;
 use flagfinder_waits::Owners;
 
 /// What is looked at in a live process, and how long.
@@ -33,6 +35,9 @@ use flagfinder_waits::Owners;
 pub struct SpinOptions {
     /// Only these threads; empty: those that seem to repeat something.
     pub threads: Vec<u32>,
+    /// Of those that seem to repeat something only the first thread, and those that use a
+    /// processor: the others are left for later.
+    pub only_urgent: bool,
     /// The longest pause of each thread.
     pub budget: Duration,
     /// The most threads that are stepped.
@@ -51,6 +56,7 @@ impl Default for SpinOptions {
     fn default() -> Self {
         SpinOptions {
             threads: Vec::new(),
+            only_urgent: false,
             budget: Duration::from_millis(800),
             most: 4,
             in_place: false,
@@ -95,6 +101,8 @@ pub(crate) struct Looked {
     pub names: Names,
     /// What its threads do, if none was looked at further: then no time has passed since.
     pub activities: Option<Vec<Activity>>,
+    /// Threads that repeat something, and were left for later.
+    pub later: Vec<u32>,
 }
 
 /// The same, with what else was learnt.
@@ -111,13 +119,17 @@ pub(crate) fn look(
     let mut names = Names::new(read()?);
     let all = activities(pid, &memory, &names)?;
     let mut choice = Choice::of(pid, all.clone(), &options.threads, options.most)?;
+    let later = match options.only_urgent {
+        true => choice.leave_for_later(),
+        false => Vec::new(),
+    };
     hear(Progress::Begins {
         threads: choice.threads.len(),
         stepped: choice.tids().to_vec(),
     });
     // Threads and their stacks may have moved since.
     names.renew(read()?);
-    let copies = match options.in_place {
+    let mut copies = match options.in_place {
         true => Copies::default(),
         false => {
             let budget = (options.budget, deadline);
@@ -128,7 +140,12 @@ pub(crate) fn look(
         true => None,
         false => by_program(tid),
     });
+    let counted = match options.in_place {
+        true => Vec::new(),
+        false => counted::look(pid, &choice, &mut copies, (&names, deadline))?,
+    };
     let mut to_step = choice.to_step(&copies);
+    to_step.retain(|(tid, _)| counted.iter().all(|(known, _)| known != tid));
     let is_still = choice.tids().is_empty() && of_program.is_empty();
     if !options.in_place && !to_step.is_empty() {
         names.renew(read()?);
@@ -171,6 +188,7 @@ pub(crate) fn look(
         false => "it began to run while others were held",
     };
     let mut seen = Seen::of(&driver.choice, &copies, helpers, uncopied, &memory);
+    seen.findings.extend(counted);
     seen.ask_tasks(pid, &names, &memory);
     for (tid, finding) in &seen.findings {
         driver.add(*tid, finding);
@@ -195,6 +213,7 @@ pub(crate) fn look(
     let looked = Looked {
         activities: is_still.then(|| activities.collect()),
         names,
+        later,
     };
     Ok((report, looked))
 }
@@ -248,7 +267,32 @@ fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity,
         let way = pick::way(&activity, memory);
         (activity, way)
     });
-    Ok(with_ways.collect())
+    let mut with_ways: Vec<(Activity, Way)> = with_ways.collect();
+    leave_machine(names, memory, &mut with_ways);
+    Ok(with_ways)
+}
+
+/// Threads of Java's virtual machine itself wake again and again, and wait for no word of the
+/// program: they are not stepped unless they are busy.
+fn leave_machine(names: &Names, memory: &Memory, all: &mut [(Activity, Way)]) {
+    let ids = names
+        .input()
+        .threads
+        .iter()
+        .map(|one| (one.own_id, one.tid));
+    let repeats = |one: &(Activity, Way)| one.1 == Way::Repeats;
+    let machine = all
+        .iter()
+        .any(repeats)
+        .then(|| HotSpot::of(names, memory, &ids.collect()));
+    let Some(machine) = machine.flatten() else {
+        return;
+    };
+    for (activity, way) in all.iter_mut().filter(|one| repeats(one)) {
+        if machine.is_own(memory, activity.tid, &activity.name) {
+            *way = Way::Waits;
+        }
+    }
 }
 
 /// Names the open calls of the first threads, for what that reads.

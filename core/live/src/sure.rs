@@ -251,6 +251,7 @@ mod tests {
             branch: flagfinder_code::Code::default(),
             exit_when: None,
             flags: flags.to_vec(),
+            tests: Vec::new(),
         };
         groups.iter().map(group).collect()
     }
@@ -276,6 +277,7 @@ mod tests {
             result: Some(result),
             found: Vec::new(),
             path: None,
+            per_second: None,
         });
         poll
     }

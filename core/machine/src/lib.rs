@@ -15,6 +15,7 @@ mod evaluate_move;
 mod evaluate_shift;
 mod evaluate_string;
 pub mod evaluator;
+mod made_call;
 mod reader;
 pub mod registers;
 pub mod replayer;
@@ -22,6 +23,7 @@ mod trace_window;
 pub mod value;
 mod window;
 
+pub use made_call::MadeCall;
 pub use reader::Reader;
 pub use trace_window::{tail_window, window_between, window_until};
 pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};

@@ -194,9 +194,10 @@ fn how_to_start(container: Container, capabilities: &[Capability]) -> String {
 }
 
 fn how_to_run(capabilities: &[Capability]) -> String {
-    let words = capabilities.iter().map(|capability| {
-        let name = capability.name().trim_start_matches("CAP_");
-        format!("+{}", name.to_lowercase())
+    // Its own names for the newest ones are not in each setpriv (Ubuntu 22.04): numbers are.
+    let words = capabilities.iter().map(|capability| match *capability {
+        new @ (Capability::Perfmon | Capability::Bpf) => format!("+cap_{}", new as u32),
+        old => format!("+{}", old.name().trim_start_matches("CAP_").to_lowercase()),
     });
     let words = words.collect::<Vec<_>>().join(",");
     let names: Vec<&str> = capabilities.iter().map(|one| one.name()).collect();
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn the_advice_is_for_one_command_and_no_file() {
         let advice = how_to_run(&[Capability::Bpf, Capability::Perfmon]);
-        assert!(advice.contains("--inh-caps +bpf,+perfmon --ambient-caps +bpf,+perfmon"));
+        assert!(advice.contains("--inh-caps +cap_39,+cap_38 --ambient-caps +cap_39,+cap_38"));
         assert!(!advice.contains("setcap"));
         let one = how_to_run(&[Capability::SysPtrace]);
         assert!(one.contains("--ambient-caps +sys_ptrace "));

@@ -10,13 +10,13 @@
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{Error, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flagfinder_code::{build_id_in_memory, AddressSpace, Mapping, Maps, NamesInput, ThreadInput};
 use flagfinder_failure::{Failure, Result};
-use flagfinder_files::{open_named, open_regular, resolve_within};
+use flagfinder_files::{open_as, open_named, open_regular, resolve_within};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ReadCache};
@@ -59,6 +59,8 @@ pub struct CoreFile {
     files: Files,
     threads: Vec<CoreThread>,
     left_out: Vec<u32>,
+    /// Whose process it was: user and group.
+    user: (u32, u32),
     opened: RefCell<FxHashMap<PathBuf, Option<File>>>,
     /// Where the files of the process lie now, by the path that it had.
     places: RefCell<FxHashMap<String, Option<PathBuf>>>,
@@ -103,7 +105,9 @@ impl CoreFile {
                 "Check the path; a core of another user needs that user's rights.",
             )
         };
-        let content = unpacked(open_regular(path).map_err(cannot)?, path)?;
+        let file = open_regular(path).map_err(cannot)?;
+        let owner = file.metadata().map_err(cannot)?;
+        let content = unpacked(file, path)?;
         let no_core = |found: &str| {
             unreadable(
                 format!("{shown} is no core file of a 64-bit x86 program"),
@@ -118,6 +122,9 @@ impl CoreFile {
             ..core
         };
         core.take(notes);
+        if owner.uid() != 0 {
+            core.user = (owner.uid(), owner.gid());
+        }
         if core.threads.is_empty() {
             return Err(no_core("It holds no thread's registers."));
         }
@@ -144,6 +151,7 @@ impl CoreFile {
             files: Files::default(),
             threads: Vec::new(),
             left_out: Vec::new(),
+            user: (0, 0),
             opened: RefCell::default(),
             places: RefCell::default(),
             asked: Cell::default(),
@@ -203,6 +211,7 @@ impl CoreFile {
     fn take(&mut self, mut notes: Notes) {
         let identity = notes.identity;
         self.pid = identity.pid;
+        self.user = (identity.user[0], identity.group[0]);
         self.signal = notes.threads.first().map_or(0, |thread| thread.signal);
         let named = notes.named.iter().map(|named| (named.tid, named)).collect();
         self.threads = notes
@@ -391,11 +400,25 @@ impl CoreFile {
         let mut opened = self.opened.borrow_mut();
         if !opened.contains_key(path) {
             self.may_ask().then_some(())?;
-            let file = open_named(path);
+            let file = self.open_file(path);
             let file = file.map_err(|error| self.misses(path.to_owned(), error));
             opened.insert(path.to_owned(), file.ok());
         }
         opened.get(path)?.as_ref()?.try_clone().ok()
+    }
+
+    /// Root may read what the process might not, and a core can name any file: of this machine's
+    /// only those are opened for it that its user may read, as the core's owner or its notes tell.
+    ///
+    /// # Errors
+    /// The system's; the file is no file that reading leaves as it is.
+    pub fn open_file(&self, place: &Path) -> std::io::Result<File> {
+        let is_given = self.files.sysroot.is_some() || self.files.program.as_deref() == Some(place);
+        // SAFETY: no arguments, cannot fail.
+        match is_given || unsafe { libc::geteuid() } != 0 {
+            true => open_named(place),
+            false => open_as(place, self.user),
+        }
     }
 
     fn may_ask(&self) -> bool {

@@ -73,7 +73,9 @@ impl NotedThread {
         // The kernel notes a negative number for threads that were in no call.
         let number = u32::try_from(r.orig_rax as i64).ok();
         let call = number.map(|number| (number, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]));
-        let interrupted = is_pending(&r) || r.rax as i64 == -i64::from(libc::EINTR);
+        let interrupted = is_pending(&r)
+            || r.rax as i64 == -i64::from(libc::EINTR)
+            || call.is_some_and(|(number, arguments)| is_cut_short(number, &arguments, r.rax));
         let registers = match call.is_some() && interrupted {
             true => before_call(&r),
             false => r,
@@ -98,6 +100,21 @@ impl NotedThread {
                 .map(|(number, arguments)| (number, arguments, r.rax as i64)),
             used: self.used,
         }
+    }
+}
+
+/// Whoever writes a core interrupts a call that waits; one that has done a part of what was asked
+/// then says so.
+fn is_cut_short(number: u32, arguments: &[u64; 6], result: u64) -> bool {
+    /// `IORING_ENTER_GETEVENTS`
+    const WAITS: u64 = 1;
+    let [_, submits, asked, flags, _, _] = *arguments;
+    match i64::from(number) {
+        libc::SYS_write | libc::SYS_sendto => (1..asked).contains(&result),
+        libc::SYS_io_uring_enter if flags & WAITS != 0 && asked > 0 => {
+            (1..=submits).contains(&result)
+        }
+        _ => false,
     }
 }
 
@@ -301,6 +318,28 @@ mod tests {
         // A count that the note does not hold.
         note[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(mapped_files(&note).is_empty());
+    }
+
+    #[test]
+    fn a_call_that_did_a_part_was_interrupted() {
+        let is_cut =
+            |number: i64, arguments, result| is_cut_short(number as u32, &arguments, result);
+        let write = [1, 0x1000, 100, 0, 0, 0];
+        assert!(is_cut(libc::SYS_write, write, 99));
+        assert!(!is_cut(libc::SYS_write, write, 100), "all was written");
+        assert!(!is_cut(
+            libc::SYS_write,
+            write,
+            -i64::from(libc::EAGAIN) as u64
+        ));
+        let enter = |flags| [4, 1, 1, flags, 0, 0];
+        assert!(is_cut(libc::SYS_io_uring_enter, enter(1), 1));
+        assert!(
+            !is_cut(libc::SYS_io_uring_enter, enter(0), 1),
+            "it did not wait"
+        );
+        let failed = -i64::from(libc::EBADF) as u64;
+        assert!(!is_cut(libc::SYS_io_uring_enter, enter(1), failed));
     }
 
     #[test]

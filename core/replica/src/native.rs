@@ -128,6 +128,9 @@ impl Replica<'_> {
                     }
                 }
             }
+            if by_call {
+                self.recheck()?;
+            }
             calls += u32::from(by_call);
             if calls >= MOST_CALLS || Instant::now() >= deadline {
                 return Ok(Ran::TimeOver);

@@ -15,7 +15,7 @@ use crate::descriptors::Descriptors;
 use crate::last_call::Recalled;
 use crate::pages::Pages;
 use crate::source::{Identity, Page, Region, ThreadState, PAGE};
-use crate::supposition::Supposing;
+use crate::supposition::{Recheck, Supposing};
 use crate::touched::{is_too_much, Counted};
 
 /// The code segments of 32-bit programs, of Linux itself and of one below Xen.
@@ -72,6 +72,8 @@ pub struct Replica<'a> {
     /// How many waits ended because others gave back what they held; `None`: such a wait halts the
     /// copy.
     pub(crate) given_back: Option<u32>,
+    /// A branch behind its wait that goes its other way.
+    pub(crate) recheck: Option<Recheck>,
     /// The last stop was a call: the next step may end before an instruction.
     behind_call: bool,
     pub(crate) software: Software,
@@ -119,6 +121,7 @@ impl<'a> Replica<'a> {
             guessed: Vec::new(),
             recalled: state.recalled.clone(),
             given_back: None,
+            recheck: None,
             behind_call: false,
             software: Software::default(),
             counted: Counted::default(),

@@ -448,10 +448,11 @@ impl Replica<'_> {
 fn is_held_mutex(fields: &[u8; 20]) -> bool {
     const MOST_THREADS: u32 = 1 << 22;
     const ELISION: u32 = 0x300;
+    const SHARED: u32 = 0x80;
     let field = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| fields[at + byte]));
     let (count, owner, users, kind) = (field(4), field(8), field(12), field(16));
     let is_id = |number: u32| (1..=MOST_THREADS).contains(&number);
-    count <= 1 && is_id(owner) && is_id(users) && kind & !ELISION <= 3
+    count <= 1 && is_id(owner) && is_id(users) && kind & !(ELISION | SHARED) <= 3
 }
 
 fn is_read(number: u32) -> bool {
@@ -500,6 +501,10 @@ mod tests {
             bytes
         };
         assert!(is_held_mutex(&fields([0, 0, 4711, 1, 0])));
+        assert!(
+            is_held_mutex(&fields([0, 0, 4711, 1, 0x80])),
+            "of several processes"
+        );
         assert!(!is_held_mutex(&fields([0, 0, 0, 1, 0])), "nobody has it");
         assert!(
             !is_held_mutex(&fields([0, 0, 4711, 0, 0])),

@@ -42,6 +42,20 @@ pub struct MadeCall {
     pub supposed: usize,
 }
 
+/// A place in the code, and the stack pointer there.
+pub(crate) type Place = (u64, u64);
+
+/// A branch by which a woken thread comes back to its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recheck {
+    /// Behind the call that waits.
+    pub(crate) wait: Place,
+    pub(crate) branch: Place,
+    /// It comes to the branch so often before it.
+    pub(crate) before: u32,
+    pub(crate) other: u64,
+}
+
 pub(crate) struct Supposing {
     pub how: Supposition,
     pub answered: Vec<Supposed>,

@@ -5,15 +5,17 @@
 //! is another one: in a session of its own, out of reach of Ctrl-C and of a kill of the
 //! command's process group. It notices that its parent is gone, lets go of the thread and
 //! ends. Only a SIGKILL to the helper itself could still do harm, so its command line says
-//! that it must not be killed that way; SIGTERM makes it let go.
+//! that it must not be killed that way; any other signal makes it let go.
 
 use std::fs::File;
 use std::io::{Error, Read, Write};
 use std::os::fd::FromRawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::clock;
 use flagfinder_linux::proc::{Stat, STEPPER};
+use flagfinder_linux::ptrace::FAULTS;
 
 use flagfinder_failure::Failure;
 
@@ -25,9 +27,22 @@ static PARENT: AtomicI32 = AtomicI32::new(0);
 /// How long a blocking call may take before it is interrupted.
 const TICK: Duration = Duration::from_millis(10);
 static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
+/// Nanoseconds on a processor behind which the helper ends: where they are limited (RLIMIT_CPU),
+/// the kernel kills it soon after.
+static PROCESSOR_TIME: AtomicU64 = AtomicU64::new(u64::MAX);
+/// So much of them is left to let go, and to tell what was seen.
+const ENDS: u64 = 300_000_000;
 static ASKED_TO_HURRY: AtomicBool = AtomicBool::new(false);
 /// Asks to hurry. One that comes before its handler is there is ignored.
 const HURRY: i32 = libc::SIGURG;
+/// These end no process, or have another meaning here.
+const HARMLESS: [i32; 5] = [
+    libc::SIGCHLD,
+    libc::SIGCONT,
+    libc::SIGWINCH,
+    libc::SIGALRM,
+    HURRY,
+];
 
 /// Nobody waits for the result any more.
 pub fn is_abandoned() -> bool {
@@ -47,11 +62,16 @@ pub fn has_timer() -> bool {
 }
 
 extern "C" fn on_tick(_number: i32) {
-    let_go::tick();
+    let most = Duration::from_nanos(PROCESSOR_TIME.load(Ordering::Relaxed));
+    match clock::now(libc::CLOCK_PROCESS_CPUTIME_ID).is_some_and(|used| used > most) {
+        true => on_signal(libc::SIGXCPU),
+        false => let_go::tick(false),
+    }
 }
 
 extern "C" fn on_signal(_number: i32) {
     ASKED_TO_END.store(true, Ordering::Relaxed);
+    let_go::tick(true);
 }
 
 extern "C" fn on_hurry(_number: i32) {
@@ -189,12 +209,24 @@ impl Helper {
 
 fn become_helper(title: &str, parent: i32) {
     PARENT.store(parent, Ordering::Relaxed);
-    // SAFETY: plain system calls; the handler only stores an atomic.
+    // SAFETY: plain system calls, also in the handlers, which store atomics.
     unsafe {
         libc::setsid();
-        let handler = on_signal as extern "C" fn(i32) as libc::sighandler_t;
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
-            libc::signal(signal, handler);
+        let mut end: libc::sigaction = std::mem::zeroed();
+        end.sa_sigaction = on_signal as extern "C" fn(i32) as libc::sighandler_t;
+        for signal in (1..=64).filter(|signal| !HARMLESS.contains(signal)) {
+            // A fault of our own comes again, and ends us then.
+            end.sa_flags = match FAULTS.contains(&signal) {
+                true => libc::SA_RESETHAND,
+                false => libc::SA_RESTART,
+            };
+            libc::sigaction(signal, &end, std::ptr::null_mut());
+        }
+        let mut time: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_CPU, &mut time) == 0 && time.rlim_max != libc::RLIM_INFINITY
+        {
+            let most = time.rlim_max.saturating_mul(1_000_000_000);
+            PROCESSOR_TIME.store(most.saturating_sub(ENDS), Ordering::Relaxed);
         }
         let handler = on_hurry as extern "C" fn(i32) as libc::sighandler_t;
         libc::signal(HURRY, handler);
@@ -243,7 +275,12 @@ fn retitle(title: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use flagfinder_linux::proc::Status;
+
     use super::*;
+    use crate::stepper::{step_thread, Limits};
 
     fn refusal(patience: u64, work: impl FnOnce() -> Vec<u8>) -> Failure {
         let helper = Helper::start("helper of a test", work).unwrap();
@@ -270,6 +307,72 @@ mod tests {
             "{}",
             stuck.still_works
         );
+    }
+
+    /// Does a program outlive what `harm` does to the helper that steps it, and is it let go?
+    fn outlives(harm: impl FnOnce(&Helper)) -> bool {
+        const LONG: Duration = Duration::from_secs(60);
+        let limits = Limits {
+            pause: LONG,
+            time: LONG,
+            steps: u32::MAX,
+            ..Limits::default()
+        };
+        let spins = ["-c", "while :; do :; done"];
+        let mut child = Command::new("sh").args(spins).spawn().expect("a shell");
+        let pid = child.id();
+        let tracer = || Status::of(pid).and_then(|status| status.number("TracerPid:"));
+        let is_held = |by: u32| {
+            let begin = Instant::now();
+            while tracer() != Some(by) && begin.elapsed() < LONG {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let work = || {
+            let _ = step_thread(pid, &limits, |_| false);
+            Vec::new()
+        };
+        let helper = Helper::start("helper of a test", work).expect("a process");
+        is_held(helper.pid as u32);
+        harm(&helper);
+        is_held(0);
+        std::thread::sleep(Duration::from_millis(100));
+        let lives = child.try_wait().expect("ours").is_none();
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+        lives && helper.result(LONG).is_ok()
+    }
+
+    #[test]
+    fn a_program_outlives_whatever_signal_its_helper_gets() {
+        for signal in [libc::SIGUSR1, libc::SIGXCPU, libc::SIGABRT, libc::SIGSEGV] {
+            let harm = |helper: &Helper| {
+                std::thread::sleep(Duration::from_millis(100));
+                // SAFETY: our own child.
+                unsafe { libc::kill(helper.pid, signal) };
+            };
+            assert!(outlives(harm), "{signal}");
+        }
+    }
+
+    #[test]
+    fn a_program_outlives_its_helper_s_limit_of_processor_time() {
+        let second = libc::rlimit {
+            rlim_cur: 1,
+            rlim_max: 1,
+        };
+        // SAFETY: the child has this thread alone, and ends without handlers.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::setrlimit(libc::RLIMIT_CPU, &second);
+                let lives = std::panic::catch_unwind(|| outlives(|_| {}));
+                libc::_exit(i32::from(!lives.unwrap_or(false)));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(status, 0);
+        }
     }
 
     #[test]

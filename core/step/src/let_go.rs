@@ -45,10 +45,10 @@ pub(crate) fn at<T>(held: Held, until: Instant, work: impl FnOnce() -> T) -> (T,
     (done, THREAD.swap(0, Ordering::AcqRel) == 0)
 }
 
-/// Runs in the handler of the timer's signal, on the thread that may trace.
-pub(crate) fn tick() {
+/// Runs in the handlers of signals, on the thread that may trace. `at_once`: this process ends.
+pub(crate) fn tick(at_once: bool) {
     let tid = THREAD.load(Ordering::Acquire);
-    if tid == 0 || clock::monotonic() < UNTIL.load(Ordering::Relaxed) {
+    if tid == 0 || !at_once && clock::monotonic() < UNTIL.load(Ordering::Relaxed) {
         return;
     }
     let mask = MASK.load(Ordering::Relaxed);

@@ -8,6 +8,7 @@
 //! sequence (rseq) never gets through while it is stepped.
 
 mod builder;
+mod calls;
 mod entry;
 mod error;
 mod helper;
@@ -25,6 +26,7 @@ mod stepper;
 mod stoppable;
 
 pub use builder::{ReadMemory, WindowBuilder};
+pub use calls::{watch_calls, Watched};
 pub use entry::Entry;
 pub use error::{unable, unable_by};
 pub use helper::{is_abandoned, is_hurried, Helper};

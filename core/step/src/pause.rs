@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use flagfinder_linux::futex;
 
 use crate::error::Result;
+use crate::helper::is_abandoned;
 use crate::let_go;
-use crate::ptrace::Tracee;
+use crate::ptrace::{Stop, Tracee};
 use crate::queue;
 use crate::restart;
 
@@ -113,6 +114,21 @@ impl Pause {
             }
         }
         Ok(false)
+    }
+
+    /// Lets the thread go on to the beginning or the end of a system call, where it stands still
+    /// again. `left`: for how long that may still take.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn on_to_call(&mut self, left: impl Fn() -> Duration) -> Result<Stop> {
+        self.until_stopped += self.stopped.elapsed();
+        let mut stop = self.tracee.on_to_call(left());
+        while matches!(stop, Ok(Stop::Timeout)) && !left().is_zero() && !is_abandoned() {
+            stop = Ok(self.tracee.wait(left()));
+        }
+        self.stopped = Instant::now();
+        stop
     }
 
     /// Lets the thread go on. Returns for how long it was kept from running.

@@ -246,11 +246,7 @@ impl Tracee {
     pub(crate) fn go_to_call(&mut self, patience: Duration) -> Result<bool> {
         let begin = Instant::now();
         loop {
-            let signal = std::mem::take(&mut self.signal) as usize;
-            request(libc::PTRACE_SYSCALL, self.tid, 0, signal)
-                .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
-            self.stopped = false;
-            match self.wait(patience.saturating_sub(begin.elapsed())) {
+            match self.on_to_call(patience.saturating_sub(begin.elapsed()))? {
                 Stop::Call => {
                     let now = self.registers()?;
                     self.begins_call = now.rax as i64 == -i64::from(libc::ENOSYS)
@@ -270,6 +266,19 @@ impl Tracee {
                 Stop::Exec | Stop::Gone => return Err(error::does_not_stop(self.tid, true)),
             }
         }
+    }
+
+    /// Lets it go on, with the signal that it stopped for, until it begins or ends a system call,
+    /// or something else stops it.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn on_to_call(&mut self, patience: Duration) -> Result<Stop> {
+        let signal = std::mem::take(&mut self.signal) as usize;
+        request(libc::PTRACE_SYSCALL, self.tid, 0, signal)
+            .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
+        self.stopped = false;
+        Ok(self.wait(patience))
     }
 
     fn may_notice(&self, call: &Call) -> bool {

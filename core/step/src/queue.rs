@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! For how long a thread has waited for a processor since its start.
+//! For how long a thread has run, and has waited for a processor, since its start.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,33 +8,51 @@ use std::time::Duration;
 /// Enough for three numbers.
 const LINE: usize = 64;
 
-/// Of any thread; `None` where the kernel does not count it.
-pub(crate) fn of(tid: u32) -> Option<Duration> {
-    parse(&std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?)
+/// For how long a thread ran, and waited for a processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub ran: Duration,
+    pub waited: Duration,
 }
 
-/// Of the calling thread, which asks again and again.
-pub(crate) struct Own(Option<File>);
+/// For how long any thread waited; `None` where the kernel does not count it.
+pub(crate) fn of(tid: u32) -> Option<Duration> {
+    Counts::of(tid).now().map(|times| times.waited)
+}
 
-impl Own {
-    pub fn open() -> Own {
-        Own(File::open("/proc/thread-self/schedstat").ok())
+/// The counts of a thread, which are asked again and again.
+pub(crate) struct Counts(Option<File>);
+
+impl Counts {
+    /// Of the calling thread.
+    pub fn own() -> Counts {
+        Counts(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    pub fn of(tid: u32) -> Counts {
+        Counts(File::open(format!("/proc/{tid}/schedstat")).ok())
+    }
+
+    /// `None` where the kernel does not count.
+    pub fn now(&self) -> Option<Times> {
+        let mut line = [0; LINE];
+        let got = self.0.as_ref()?.read_at(&mut line, 0).ok()?;
+        parse(std::str::from_utf8(&line[..got]).ok()?)
     }
 
     /// Zero where the kernel does not count it.
     pub fn waited(&self) -> Duration {
-        let read = |file: &File| {
-            let mut line = [0; LINE];
-            let got = file.read_at(&mut line, 0).ok()?;
-            parse(std::str::from_utf8(&line[..got]).ok()?)
-        };
-        self.0.as_ref().and_then(read).unwrap_or_default()
+        self.now().unwrap_or_default().waited
     }
 }
 
-fn parse(text: &str) -> Option<Duration> {
-    let waited = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Duration::from_nanos(waited))
+fn parse(text: &str) -> Option<Times> {
+    let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+    let mut next = || numbers.next().flatten().map(Duration::from_nanos);
+    Some(Times {
+        ran: next()?,
+        waited: next()?,
+    })
 }
 
 #[cfg(test)]
@@ -42,10 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_number_counts() {
-        assert_eq!(parse("71 500 3\n"), Some(Duration::from_nanos(500)));
+    fn the_first_two_numbers_count() {
+        let times = Times {
+            ran: Duration::from_nanos(71),
+            waited: Duration::from_nanos(500),
+        };
+        assert_eq!(parse("71 500 3\n"), Some(times));
         assert_eq!(parse("71"), None);
-        let own = Own::open();
+        let own = Counts::own();
         // SAFETY: cannot fail.
         let before = of(unsafe { libc::gettid() } as u32);
         assert!(before.is_none_or(|before| before <= own.waited()));

@@ -114,7 +114,7 @@ pub fn step_thread(
     let begin = Instant::now();
     let mut pause = Pause::of(tid, Duration::from_millis(500))?;
     pause.tracee().check_traps()?;
-    let queue = queue::Own::open();
+    let queue = queue::Counts::own();
     let waited_before = queue.waited();
     let mut stepper = Stepper {
         builder: WindowBuilder::default(),
@@ -147,7 +147,7 @@ struct Stepper {
     builder: WindowBuilder,
     /// Time for which the thread slept in system calls by itself.
     asleep: Duration,
-    queue: queue::Own,
+    queue: queue::Counts,
     /// The longest that one step kept the thread.
     slowest: Duration,
     /// Number of steps at which `enough` is asked again.

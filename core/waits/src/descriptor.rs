@@ -8,7 +8,7 @@ use flagfinder_linux::proc::link;
 use serde::Serialize;
 
 use crate::internet::{connection, OtherEnd};
-use crate::owners::{is_fifo, Owner, Owners};
+use crate::owners::{is_fifo, is_queue, Owner, Owners};
 use crate::unix::{self, UnixEnd};
 
 /// A descriptor that a thread waits on.
@@ -72,6 +72,8 @@ fn describe_in(pid: u32, fd: i32, owners: &mut Owners, epolls: &mut Vec<i32>) ->
         describe_socket(pid, inode, &mut descriptor, owners);
     } else if target.starts_with("pipe:") || is_fifo(pid, fd) {
         pipe(pid, fd, &mut descriptor, owners);
+    } else if is_queue(pid, fd, &target) {
+        descriptor.has_others(owners.of(&target), |owner| owner.pid != pid);
     } else if target == EPOLL {
         descriptor.what = "epoll".into();
         if !epolls.contains(&fd) && epolls.len() < MOST_EPOLLS {
@@ -247,6 +249,33 @@ mod tests {
         child.wait().expect("its end");
         let file = fs::File::open("/proc/self/stat").expect("a file");
         assert!(!wakes(&file));
+    }
+
+    #[test]
+    fn a_message_queue_has_other_ends() {
+        let name = std::ffi::CString::new(format!("/ff-ends-{}", std::process::id())).expect("it");
+        // SAFETY: plain system calls with our own text; the child inherits the queue.
+        let queue = unsafe {
+            let how = libc::O_CREAT | libc::O_RDWR;
+            let queue = libc::mq_open(name.as_ptr(), how, 0o600, std::ptr::null::<libc::mq_attr>());
+            libc::mq_unlink(name.as_ptr());
+            assert!(queue >= 0 && libc::fcntl(queue, libc::F_SETFD, 0) == 0);
+            queue
+        };
+        let mut other = std::process::Command::new("sleep")
+            .arg("9")
+            .spawn()
+            .expect("sleep");
+        let found = describe(std::process::id(), queue, &mut Owners::default());
+        other.kill().expect("killed");
+        other.wait().expect("its end");
+        // SAFETY: ours.
+        unsafe { libc::close(queue) };
+        assert!(found.others.iter().any(|owner| owner.pid == other.id()));
+        assert!(found
+            .others
+            .iter()
+            .all(|owner| owner.pid != std::process::id()));
     }
 
     #[test]

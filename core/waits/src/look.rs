@@ -136,7 +136,8 @@ fn whom(
             futex::THREAD => How::Thread,
             _ => How::Lock,
         };
-        let tid = word.owner?;
+        let held = word.held.and_then(|held| process.threads.get(&held.id));
+        let tid = word.owner.or(held.copied())?;
         let pid = Status::of(tid)
             .and_then(|status| status.number("Tgid:"))
             .unwrap_or(pid);

@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use flagfinder_code::own_id;
-use flagfinder_linux::proc::{lives, processes, Stat};
+use flagfinder_linux::proc::{lives, processes, Stat, Status};
 
 /// A process, its parent, and whether it has not ended.
 struct Relation {
@@ -56,9 +55,19 @@ pub fn awaited(pid: u32, number: u32, args: &[u64; 6]) -> Vec<u32> {
     let Some(id) = wanted(pid, number.into(), args) else {
         return own;
     };
-    // In another pid namespace its numbers are not ours.
-    let one = own.into_iter().find(|&child| own_id(child, child) == id);
-    vec![one.unwrap_or(id)]
+    let inwards = ids(pid).len();
+    let for_it = |child: u32| ids(child).get(inwards.saturating_sub(1)).copied();
+    match own.into_iter().find(|&child| for_it(child) == Some(id)) {
+        Some(child) => vec![child],
+        // The numbers of another pid namespace are not ours.
+        None if inwards > 1 => Vec::new(),
+        None => vec![id],
+    }
+}
+
+/// The ids of a process, from our pid namespace inwards to its own.
+fn ids(pid: u32) -> Vec<u32> {
+    Status::of(pid).map_or_else(|| vec![pid], |status| status.numbers("NSpid:"))
 }
 
 /// The child that is meant, by the id that it has for the process itself; `None`: any child.

@@ -17,6 +17,8 @@ pub enum SentLast {
     Peer,
     /// Both did within a moment.
     Unclear,
+    /// The kernel keeps no time of it, as of a Unix socket.
+    Untold,
 }
 
 /// Offsets in `struct tcp_info` of linux/tcp.h: ms since data were sent and came, bytes that came.

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder why`` and ``flagfinder spin`` inside gdb, about the process that it debugs.
+"""``flagfinder why`` and ``flagfinder spin`` inside gdb, about the process or core that it debugs.
 
     (gdb) source .../flagfinder/report/debuggers/in_gdb_session.py
     (gdb) flagfinder why --stacks
 
 Words and output are those of the command line, without the process. gdb holds every thread of the
 process, and who is held tells nothing: so it lets the process go for the time of the look, and
-takes it back. Where it stopped at a breakpoint the look is refused: it would go on from there.
+takes it back. Where it stopped at a breakpoint the look is refused: it would go on from there. Of a
+core the file is asked that gdb has open.
 """
 
 import shutil
@@ -15,11 +16,28 @@ from pathlib import Path
 
 import gdb
 
-VERBS = ("why", "spin")
+OF_CORE = {"why": ("why", "--core"), "spin": ("core",)}  # by the verb
 # Beside the packages among which this file was installed, else in PATH.
 ENVIRONMENT = Path(__file__).resolve().parents[6:7]
 INSTALLED = [folder / "bin" / "flagfinder" for folder in ENVIRONMENT]
 PROGRAM = next((str(path) for path in INSTALLED if path.is_file()), None)
+ELF, CORE = b"\x7fELF", b"\4\0"  # how an ELF file begins, and its type, 16 bytes behind
+
+
+def cores():
+    """The core files that this gdb has open."""
+    for path in {link.resolve() for link in Path("/proc/self/fd").iterdir()}:
+        if not path.is_file():
+            continue
+        with path.open("rb") as file:
+            head = file.read(18)
+        if head[:4] == ELF and head[16:] == CORE:
+            yield path
+
+
+def ask(*words):
+    found = PROGRAM or shutil.which("flagfinder") or "flagfinder"
+    subprocess.run([found, *words])
 
 
 class Flagfinder(gdb.Command):
@@ -38,10 +56,17 @@ class Flagfinder(gdb.Command):
         verb, *options = gdb.string_to_argv(text) or ["why"]
         inferior = gdb.selected_inferior()
         pid = inferior.pid
-        if verb not in VERBS:
-            raise gdb.GdbError(f"flagfinder {verb}: here are {' and '.join(VERBS)}")
-        if not pid or inferior.connection is None or inferior.connection.type != "native":
-            raise gdb.GdbError("No process. Of a core: shell flagfinder why --core FILE")
+        if verb not in OF_CORE:
+            raise gdb.GdbError(f"flagfinder {verb}: here are {' and '.join(OF_CORE)}")
+        connection = inferior.connection
+        if connection is not None and connection.type == "core":
+            found = [*cores()]
+            if len(found) != 1:
+                raise gdb.GdbError(f"{len(found)} core files are open")
+            ask(*OF_CORE[verb], found[0], *options)
+            return
+        if not pid or connection is None or connection.type != "native":
+            raise gdb.GdbError("There is neither a process of this machine nor a core")
         if self.at_breakpoint:
             raise gdb.GdbError(
                 "It stopped at a breakpoint, and would go on: continue till it hangs"
@@ -50,8 +75,7 @@ class Flagfinder(gdb.Command):
         selected = thread.ptid[1] if thread is not None else pid
         gdb.execute("detach", to_string=True)
         try:
-            found = PROGRAM or shutil.which("flagfinder") or "flagfinder"
-            subprocess.run([found, verb, str(pid), *options])
+            ask(verb, str(pid), *options)
         finally:
             gdb.execute(f"attach {pid}", to_string=True)
             for other in gdb.selected_inferior().threads():

@@ -4,7 +4,7 @@
 
 use crate::{repair_events, MemoryFile};
 use flagfinder_events::{check, dump, summary, EventFile};
-use flagfinder_graph::{build, diagnose, profile, query, Request};
+use flagfinder_graph::{build, diagnose, profile, query, QueryRequest, Request};
 
 /// See the module.
 pub fn run(data: &[u8]) {
@@ -21,6 +21,6 @@ pub fn run(data: &[u8]) {
     let _ = dump(&file, 0, 0, 100, |_| {});
     let _ = profile(&file);
     let graph = build(&file, &[]);
-    let _ = query(&graph, 0, 0, u64::MAX, 100);
+    let _ = query(&graph, &QueryRequest::all(100));
     let _ = diagnose(&graph, &Request::default());
 }

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use flagfinder_graph::{
-    critical_path, diagnose, edge_records, query, timeline, Graph, PathRequest, Request,
-    TimelineRequest,
+    bottleneck, critical_path, diagnose, edge_records, query, timeline, BottleneckRequest, Graph,
+    PathRequest, QueryRequest, Request, TimelineRequest,
 };
 
 /// Threads that are asked about one by one.
@@ -19,23 +19,24 @@ pub fn ask(graph: &Graph) {
     let _ = graph
         .vertices
         .records(|_| Ok::<(), std::convert::Infallible>(()));
-    let _ = query(graph, 0, 0, u64::MAX, 1000);
+    let _ = query(graph, &QueryRequest::all(1000));
     let _ = diagnose(graph, &Request::default());
+    let _ = bottleneck(graph, &BottleneckRequest::default());
     let tids = || graph.meta.threads.iter().map(|thread| thread.tid);
     for tid in tids().take(THREADS) {
         let path = PathRequest {
             thread: tid,
+            host: None,
             from: None,
             to: None,
             most: Some(100),
         };
         let _ = critical_path(graph, &path);
-        for beam in [None, Some(1)] {
+        for answers in [None, Some(vec![1, 2])] {
             let request = Request {
                 thread: Some(tid),
                 preceding: 2,
-                answers: beam.map(|_| vec![1, 2]),
-                beam,
+                answers,
                 ..Request::default()
             };
             let _ = diagnose(graph, &request);

@@ -204,7 +204,7 @@ impl Consumer {
             return Ok(());
         }
         self.sites.learn(pid, &text, &proc::program(pid));
-        let ts = clock::monotonic();
+        let ts = clock::kernel();
         let fact = MapsFact { ts, pid, text };
         self.writer.fact(BlockKind::Maps, &fact)?;
         self.maps.insert(pid, fact);
@@ -219,7 +219,7 @@ impl Consumer {
         let (sites, pythons) = (&mut self.sites, &mut self.pythons);
         let (not_followed, outsiders) = (&mut self.not_followed, &mut self.outsiders);
         let (hot, maps) = (&mut self.hot, &mut self.maps);
-        let now = clock::monotonic();
+        let now = clock::kernel();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
             let keep = |tid, stack: &Recorded<'_>, python: &[u64]| {
@@ -333,9 +333,17 @@ impl Consumer {
         }
     }
 
+    fn write_flows(&mut self) -> Result<()> {
+        match &self.drain.flows.take()[..] {
+            [] => Ok(()),
+            flows => self.writer.fact(BlockKind::Flows, &flows),
+        }
+    }
+
     fn settle(&mut self, shared: &Shared, words: &Receiver<Word>, old: bool) -> Result<()> {
         self.drain.flush(&mut self.writer, old, false)?;
         self.write_functions()?;
+        self.write_flows()?;
         self.tell_not_followed()?;
         let found = self.descriptors.take();
         if !found.is_empty() {
@@ -353,10 +361,16 @@ impl Consumer {
                 Word::Look(done) => self.look(Some(done)),
             }
         }
-        let ts = clock::monotonic();
+        let ts = clock::kernel();
         for tid in self.hangs.late(ts) {
             let text = format!("thread {tid} is not back at its event wait");
-            self.mark(&Mark { ts, text })?;
+            let tid = Some(tid);
+            self.mark(&Mark {
+                ts,
+                text,
+                tid,
+                host: None,
+            })?;
         }
         self.looks.begin_hot(self.hot.take());
         self.write_looks(false)?;
@@ -412,6 +426,8 @@ impl Consumer {
         self.writer
             .fact(BlockKind::Descriptors, &self.descriptors.known())?;
         self.writer.fact(BlockKind::Python, &self.pythons.known())?;
+        let flows = self.drain.flows.known();
+        self.writer.fact(BlockKind::Flows, &flows)?;
         self.threads.forget_ended();
         let alive = self.threads.pids();
         self.maps.retain(|pid, _| alive.contains(pid));
@@ -454,10 +470,11 @@ impl Consumer {
         self.write_looks(true)?;
         self.write_ends(true)?;
         self.write_functions()?;
+        self.write_flows()?;
         let counts = self.counts.read();
         let totals: Vec<u64> = counts.iter().map(|cpu| cpu.sequence).collect();
         self.drain
-            .finish(&mut self.writer, &totals, clock::monotonic())?;
+            .finish(&mut self.writer, &totals, clock::kernel())?;
         let lossy = counts.iter().zip(0u32..).filter(|(cpu, _)| cpu.lost > 0);
         let end = End {
             ts: until,

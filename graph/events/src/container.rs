@@ -49,6 +49,8 @@ pub enum BlockKind {
     Waits = 11,
     /// JSON: a list of [`crate::PythonFact`].
     Python = 12,
+    /// JSON: a list of [`crate::FlowFact`].
+    Flows = 13,
 }
 
 impl BlockKind {
@@ -68,6 +70,7 @@ impl BlockKind {
             Dropped,
             Waits,
             Python,
+            Flows,
         ];
         all.into_iter().find(|known| *known as u16 == kind)
     }

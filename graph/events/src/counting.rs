@@ -179,7 +179,7 @@ impl Counting {
         let switched = switch::program_for(&tracepoint_arguments("sched_switch")?)?;
         counting.object.trace(switched, "sched_switch")?;
         counting.follow()?;
-        counting.started = clock::monotonic();
+        counting.started = clock::kernel();
         counting.look();
         Ok(counting)
     }
@@ -239,7 +239,7 @@ impl Counting {
             self.tree.replace(pid, Member { keeps, ..ranges });
         }
         let fact = MapsFact {
-            ts: clock::monotonic(),
+            ts: clock::kernel(),
             pid,
             text: maps,
         };
@@ -314,7 +314,7 @@ impl Counting {
     /// When a map can't be read.
     pub fn finish(mut self) -> Result<Tally> {
         self.look();
-        let now = clock::monotonic();
+        let now = clock::kernel();
         let kinds: Counts<Cpu> = self.object.counts("cpus")?;
         let waits: Table<TopWait, TopSums> = self.object.table("waits")?;
         let delays: Table<u32, TopSums> = self.object.table("delays")?;

@@ -2,11 +2,11 @@
 //! What the descriptors are that threads wait on or send through, looked up in /proc soon after
 //! they were used; of sockets also the other end.
 //!
-//! A number may be closed and opened again meanwhile: so a descriptor is looked up again after a
-//! second, and at once when a call is seen that may have changed it later than it was looked up, or
-//! that the file does not fit. What is written says when it was looked up. What was so for longer
-//! is written once more when it changes, with the time of its last use: a reader takes the first
-//! that is no older than a use.
+//! A number may be closed and opened again meanwhile: so a descriptor is looked up again when it
+//! was known for twice as long as at the last look, at least each second; and at once when a call
+//! is seen that may have changed it later than it was looked up, or that the file does not fit.
+//! What is written says when it was looked up. What was so for longer is written once more when it
+//! changes, with the time of its last use: a reader takes the first that is no older than a use.
 
 use std::collections::hash_map::Entry;
 use std::collections::BTreeSet;
@@ -22,7 +22,9 @@ use crate::threads::Threads;
 use flagfinder_waits::descriptor::socket;
 use flagfinder_waits::Sockets;
 
-const TRUSTED: u64 = 1_000_000_000;
+/// For how long a look is trusted, at least and at most: a number of a program that starts is soon
+/// another file's, one that was the same for long stays so.
+const TRUSTED: (u64, u64) = (5_000_000, 1_000_000_000);
 /// Most look-ups between two flushes; each takes some microseconds of the consumer.
 const MOST: usize = 500;
 
@@ -155,7 +157,7 @@ impl Descriptors {
         }
         self.looked_up += 1;
         // A file that comes in between is taken for a later one, and the number is looked up again.
-        let looked = clock::monotonic();
+        let looked = clock::kernel();
         let Some(target) = link(pid, fd) else {
             return;
         };
@@ -211,7 +213,6 @@ impl Descriptors {
                 fact.peer = peer.map(|peer| format!("socket:[{}]", peer.inode));
             }
             let (at, used) = (fact.ts, looked.used);
-            let until = at + if looked.is_changing { 0 } else { TRUSTED };
             let same = |b: &Known| {
                 let b = &b.fact;
                 b.target == fact.target && b.peer == fact.peer && b.remote == fact.remote
@@ -225,6 +226,8 @@ impl Descriptors {
                     looked.fact
                 }
             };
+            let trusted = (at - fact.ts).clamp(TRUSTED.0, TRUSTED.1);
+            let until = at + if looked.is_changing { 0 } else { trusted };
             let known = Known {
                 looked: at,
                 until,
@@ -304,7 +307,7 @@ mod tests {
         fn sees(&mut self, number: libc::c_long, ts: u64) {
             let (number, first) = (number as u16, self.file.as_raw_fd() as u64);
             let call = Call { number, first };
-            let now = clock::monotonic();
+            let now = clock::kernel();
             let pid = Some(std::process::id());
             self.descriptors.see_call(pid, call, ts, now);
         }
@@ -328,7 +331,7 @@ mod tests {
     fn a_number_that_is_closed_before_it_was_written_is_looked_up_again() {
         let mut number = Number::new();
         number.sees(libc::SYS_read, 1);
-        let closed = clock::monotonic() + 1;
+        let closed = clock::kernel() + 1;
         number.becomes_a_socket();
         number.sees(libc::SYS_close, closed);
         number.sees(libc::SYS_read, closed + 1);
@@ -370,6 +373,23 @@ mod tests {
         assert_eq!(found[0], (false, looked + 20));
         assert_eq!(found.len(), 2);
         assert!(found[1].0);
+    }
+
+    #[test]
+    fn a_number_is_trusted_for_as_long_as_it_was_the_same() {
+        let mut number = Number::new();
+        let until = |number: &Number| {
+            let known = &number.descriptors.known[&std::process::id()][&number.file.as_raw_fd()];
+            known.until - known.looked
+        };
+        number.sees(libc::SYS_read, 1);
+        number.taken();
+        assert_eq!(until(&number), TRUSTED.0);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        number.sees(libc::SYS_read, 2);
+        number.taken();
+        assert!(until(&number) >= 20_000_000, "it was the same for so long");
+        assert!(until(&number) <= TRUSTED.1);
     }
 
     #[test]

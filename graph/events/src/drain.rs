@@ -6,6 +6,7 @@ use std::io::Write;
 use crate::call;
 use crate::error::Result;
 use crate::event::{Event, Kind};
+use crate::flows::Flows;
 use crate::protocol::{
     read, Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_PYTHON, EVENT_STACK,
     EVENT_STACK_COPY,
@@ -46,6 +47,7 @@ struct Cpu {
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     cpus: Vec<Cpu>,
+    pub flows: Flows,
     pub events: u64,
     pub raw_bytes: u64,
     pub unknown: u64,
@@ -126,9 +128,13 @@ impl Drain {
             stack: 0,
             words: [0; 3],
         };
-        words(rest)
-            .zip(&mut event.words)
-            .for_each(|(word, to)| *to = word);
+        if matches!(kind, Kind::Sent | Kind::Received) {
+            event.words = self.flows.words(record.ts, rest)?;
+        } else {
+            words(rest)
+                .zip(&mut event.words)
+                .for_each(|(word, to)| *to = word);
+        }
         // In the ring every word counts; readers want one argument in each word, and threads in
         // `b`.
         if short.is_some() {

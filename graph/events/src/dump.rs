@@ -75,6 +75,13 @@ fn detail(event: &Event) -> String {
         Kind::Submit | Kind::Complete => format!("{} request {:#x}", event.a, event.words[0]),
         Kind::Yield => event.a.to_string(),
         Kind::Sample => format!("{} at {:#x}{}", event.a, event.words[1], call()),
+        Kind::Sent | Kind::Received => {
+            let (flow, bytes) = event.halves(0);
+            format!(
+                "{} flow {flow} {bytes} bytes to {:#x}",
+                event.a, event.words[1]
+            )
+        }
         Kind::Fire => format!("timer {:#x} wakes {}", event.words[0], event.b),
         Kind::Lost => format!("{} events since {}", event.words[0], event.words[1]),
     }

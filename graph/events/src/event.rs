@@ -40,6 +40,10 @@ pub enum Kind {
     Yield = p::EVENT_YIELD,
     /// The clock finds `a` running.
     Sample = p::EVENT_SAMPLE,
+    /// `a` has sent something over TCP or UDP, see [`crate::Exchange`].
+    Sent = p::EVENT_SENT,
+    /// `a` has received something.
+    Received = p::EVENT_RECEIVED,
     /// Events of this CPU are missing here: `words[0]` of them, since `words[1]`.
     Lost = 200,
 }
@@ -63,6 +67,8 @@ impl Kind {
             p::EVENT_COMPLETE => Kind::Complete,
             p::EVENT_YIELD => Kind::Yield,
             p::EVENT_SAMPLE => Kind::Sample,
+            p::EVENT_SENT => Kind::Sent,
+            p::EVENT_RECEIVED => Kind::Received,
             200 => Kind::Lost,
             _ => return None,
         })
@@ -76,7 +82,7 @@ impl Kind {
             Kind::Submit | Kind::Complete => 1,
             Kind::Yield => 0,
             Kind::Rename | Kind::Sample | Kind::Lost => 2,
-            Kind::EnterWide | Kind::Fork | Kind::Exec => 3,
+            Kind::EnterWide | Kind::Fork | Kind::Exec | Kind::Sent | Kind::Received => 3,
         }
     }
 
@@ -97,6 +103,8 @@ impl Kind {
             Kind::Complete => "complete",
             Kind::Yield => "yield",
             Kind::Sample => "sample",
+            Kind::Sent => "sent",
+            Kind::Received => "received",
             Kind::Lost => "lost",
         }
     }

@@ -34,6 +34,16 @@ pub struct Info {
     pub contexts: bool,
     /// CPUs that the recorder may run on; 0 for imported files.
     pub cpus: u32,
+    /// Name of the host, as the user gave it or as the host calls itself.
+    #[serde(default)]
+    pub host: String,
+    /// The kernel's random name for the time since it booted: while it is the same, so is the
+    /// clock.
+    #[serde(default)]
+    pub boot_id: String,
+    /// What threads send and receive over TCP and UDP is recorded.
+    #[serde(default)]
+    pub network: bool,
     /// Its release, as `uname -r` has it.
     pub kernel: String,
     /// Size of the ring between kernel and recorder; 0 for imported files.
@@ -148,6 +158,12 @@ pub struct Mark {
     pub ts: u64,
     /// As the user gave it, or which thread hung; may be empty.
     pub text: String,
+    /// The thread that hung, if the recorder noticed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tid: Option<u32>,
+    /// Where that was, in a graph of several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// Something that was announced while recording.

@@ -24,6 +24,7 @@ mod ends;
 mod error;
 mod event;
 mod facts;
+mod flows;
 mod format;
 mod formats;
 mod hang;
@@ -63,6 +64,7 @@ pub use facts::{
 };
 pub use flagfinder_waits::hot_call::Told;
 pub use flagfinder_waits::{Holder, How, Looked};
+pub use flows::{Exchange, FlowFact, Protocol};
 pub use hot::{Calls, Repeated};
 pub use import::Imported;
 pub use info::summary;

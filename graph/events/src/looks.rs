@@ -35,7 +35,7 @@ impl Looks {
         }
         let looking = std::thread::Builder::new().name("ff-looks".into());
         let started = looking.spawn(move || {
-            let found = look(&pids, LIMIT, clock::monotonic);
+            let found = look(&pids, LIMIT, clock::kernel);
             drop(done);
             found
         });
@@ -75,7 +75,7 @@ impl Looks {
 fn hot(pid: u32, tid: u32, call: &HotCall, owners: &mut Owners) -> Option<Looked> {
     let memory = ProcessMemory::open(pid).ok()?;
     Some(Looked {
-        ts: clock::monotonic(),
+        ts: clock::kernel(),
         tid,
         pid,
         name: thread_name(pid, tid),
@@ -97,7 +97,7 @@ mod tests {
     fn a_look_finds_its_own_process_and_tells_when_it_is_done() {
         let mut looks = Looks::default();
         let (done, ended) = channel();
-        let before = clock::monotonic();
+        let before = clock::kernel();
         looks.begin(vec![std::process::id()], Some(done));
         assert!(ended.recv().is_err());
         let found = looks.take(true);

@@ -85,6 +85,12 @@ pub struct Options {
     pub(crate) mark_on_hang_ns: Option<u64>,
     #[serde(default)]
     pub(crate) command: Vec<String>,
+    /// What is sent and received over TCP and UDP.
+    #[serde(default)]
+    pub(crate) network: bool,
+    /// What the file calls this host; `None`: what it calls itself.
+    #[serde(default)]
+    pub(crate) host: Option<String>,
     /// How many processes are followed at once; `None`: as many as `bpf/events.bpf.c` has room for.
     #[serde(default)]
     pub(crate) most_processes: Option<u32>,
@@ -105,7 +111,10 @@ fn name_of(value: impl std::fmt::Debug) -> String {
 }
 
 pub(crate) fn info(options: &Options, contexts: bool) -> Info {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let told = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+        text.unwrap_or_default().trim().to_owned()
+    };
     Info {
         recorder: format!("flagfinder {}", env!("CARGO_PKG_VERSION")),
         command: options.command.clone(),
@@ -118,11 +127,14 @@ pub(crate) fn info(options: &Options, contexts: bool) -> Info {
         stack_copy: options.stack_copy,
         contexts,
         cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
-        kernel: kernel.trim().into(),
+        host: options.host.clone().unwrap_or_else(|| told("hostname")),
+        boot_id: told("random/boot_id"),
+        network: options.network,
+        kernel: told("osrelease"),
         buffer_bytes: options.buffer_bytes,
         size_bytes: options.size_bytes,
         before: Before::default(),
-        started: clock::monotonic(),
+        started: clock::kernel(),
         started_unix_ns: clock::wall(),
     }
 }

@@ -29,6 +29,11 @@ pub const EVENT_STACK_COPY: u8 = 20;
 pub const EVENT_ENTER_SHORT: u8 = 17;
 pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
 pub const EVENT_PYTHON: u8 = 21;
+pub const EVENT_SENT: u8 = 22;
+pub const EVENT_RECEIVED: u8 = 23;
+
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
 
 pub const ELSEWHERE: u32 = 0x4000_0000;
 /// Bit of [`crate::Event::flags`] of a fork: of the new process nothing more is recorded.
@@ -65,6 +70,10 @@ shared_struct!(Record = "ff_event" {
 });
 shared_struct!(Waking = "ff_event_waking" {
     call: u16, cpu: u16, priority: u8, waker_priority: u8, reserved: u16,
+});
+shared_struct!(Exchanged = "ff_event_exchange" {
+    socket: u64, began: u64, position: u64, bytes: u32, local_port: u16, remote_port: u16,
+    protocol: u8, is_v6: u8, reserved: [u8; 6], local: [u8; 16], remote: [u8; 16],
 });
 shared_struct!(Member = "ff_event_process" {
     program: u64, program_bytes: u64, libraries: u64, libraries_bytes: u64, keeps: u64,
@@ -119,6 +128,7 @@ pub fn layouts() -> Vec<Layout> {
     vec![
         Record::layout(),
         Waking::layout(),
+        Exchanged::layout(),
         Member::layout(),
         Python::layout(),
         Config::layout(),

@@ -13,6 +13,7 @@ use crate::container::{
 use crate::error::{damaged, Result};
 use crate::event::Event;
 use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, PythonFact, ThreadFact};
+use crate::flows::FlowFact;
 use crate::merge::in_order;
 use crate::python::PYTHON;
 use crate::sites::WALKED;
@@ -35,6 +36,8 @@ pub struct EventFile {
     pub looked: Vec<Looked>,
     /// Python functions by their numbers in stacks.
     pub python: BTreeMap<u32, PythonFact>,
+    /// Connections, and addresses of datagrams.
+    pub flows: Vec<FlowFact>,
     pub(crate) notes: Vec<Note>,
     /// `None`: the recorder was killed.
     pub end: Option<End>,
@@ -83,6 +86,7 @@ impl EventFile {
             marks: Vec::new(),
             looked: Vec::new(),
             python: BTreeMap::new(),
+            flows: Vec::new(),
             notes: Vec::new(),
             end: None,
             stacks: BTreeMap::new(),
@@ -146,6 +150,7 @@ impl EventFile {
                 self.python
                     .extend(functions.into_iter().map(|one| (one.number, one)));
             }
+            BlockKind::Flows => self.flows.extend(parse::<Vec<FlowFact>>(raw, block)?),
             BlockKind::Mark => self.marks.push(parse(raw, block)?),
             BlockKind::Note => {
                 let note = parse(raw, block)?;
@@ -259,16 +264,41 @@ mod tests {
         [bytemuck::bytes_of(&header), &packed].concat()
     }
 
-    /// A file of an INFO block and these.
-    fn opened(blocks: &[Vec<u8>]) -> EventFile {
+    /// An INFO block behind a file's header.
+    fn begun() -> Vec<u8> {
         let writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
-        let bytes = [writer.finish().unwrap(), blocks.concat()].concat();
+        writer.finish().unwrap()
+    }
+
+    fn read(bytes: &[u8]) -> Result<EventFile> {
         let name = format!("flagfinder-reader-{:?}", std::thread::current().id());
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
-        let file = EventFile::open(&path).unwrap();
+        let file = EventFile::open(&path);
         std::fs::remove_file(&path).unwrap();
         file
+    }
+
+    /// A file of an INFO block and these.
+    fn opened(blocks: &[Vec<u8>]) -> EventFile {
+        read(&[begun(), blocks.concat()].concat()).unwrap()
+    }
+
+    #[test]
+    fn earlier_versions_are_read_and_of_a_later_one_it_is_said_what_to_do() {
+        let of = |version: u32| {
+            let mut bytes = begun();
+            // The version, and the reader's that it needs.
+            for place in [8, 12] {
+                bytes[place..place + 4].copy_from_slice(&version.to_le_bytes());
+            }
+            read(&bytes)
+        };
+        for version in 1..=FORMAT.version {
+            assert!(of(version).is_ok(), "{version}");
+        }
+        let refused = of(FORMAT.version + 1).err().expect("a refusal");
+        assert!(refused.fix.contains("Upgrade flagfinder"), "{refused:?}");
     }
 
     /// A table of stacks of one word each.

@@ -70,6 +70,11 @@ const IF_THERE: [(&str, &str); 3] = [
 ];
 const SYSTEM_CALLS: [(&str, &str); 2] =
     [("ff_sys_enter", "sys_enter"), ("ff_sys_exit", "sys_exit")];
+/// What is sent and received over TCP and UDP.
+const NETWORK: [(&str, &str); 2] = [
+    ("ff_send_begins", "sys_enter"),
+    ("ff_exchange_ends", "sys_exit"),
+];
 /// Time between two looks at what runs, ns: a hang of a tenth of a second is seen 25 times.
 const CLOCK_NS: u64 = 4_000_000;
 
@@ -90,7 +95,10 @@ impl Recorder {
     pub fn start(options: &Options, object: &[u8]) -> Result<Recorder> {
         let names = check(options)?;
         require("Recording events", &[Capability::Bpf, Capability::Perfmon])?;
-        let offsets = per_cpu_offset("runqueues").zip(per_cpu_offset("__preempt_count"));
+        // From Linux 6.2 to 6.14 it is a part of another variable.
+        let preempt_count = per_cpu_offset("__preempt_count", None)
+            .or_else(|| per_cpu_offset("pcpu_hot", Some("preempt_count")));
+        let offsets = per_cpu_offset("runqueues", None).zip(preempt_count);
         let stack_words = match options.stacks {
             StackMode::Off => 0,
             StackMode::Application => 2,
@@ -175,7 +183,8 @@ impl Recorder {
         consumer.follow(&options.beside, false)?;
         let target = options.syscalls == Syscalls::Target;
         let calls = SYSTEM_CALLS.iter().filter(|_| target);
-        for (program, tracepoint) in ALWAYS.iter().chain(calls) {
+        let network = NETWORK.iter().filter(|_| options.network);
+        for (program, tracepoint) in ALWAYS.iter().chain(calls).chain(network) {
             object.trace(program, tracepoint)?;
         }
         let switched = if options.stateless_switches {
@@ -237,8 +246,10 @@ impl Recorder {
     pub fn mark(&self, text: &str) {
         // If the consumer is gone, it has failed; finish says why.
         let _ = self.words.send(Word::Mark(Mark {
-            ts: clock::monotonic(),
+            ts: clock::kernel(),
             text: text.into(),
+            tid: None,
+            host: None,
         }));
     }
 
@@ -278,7 +289,7 @@ impl Recorder {
     /// When the file could not be written, now or before.
     pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
         // Detaching takes a while, in which wakes are missed.
-        let until = clock::monotonic();
+        let until = clock::kernel();
         self.attached = None;
         self.shared.stop.store(true, Ordering::Release);
         let consumer = match self.worker.take().map(JoinHandle::join) {

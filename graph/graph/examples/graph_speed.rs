@@ -180,6 +180,7 @@ fn main() -> flagfinder_events::Result<()> {
     );
     let part = PathRequest {
         thread,
+        host: None,
         from: Some(from),
         to: Some(to),
         most: None,

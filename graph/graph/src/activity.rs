@@ -11,8 +11,11 @@ use serde::Serialize;
 
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
+use crate::inversion::futex_kind;
+use crate::retries::whole_waits;
 use crate::starved::is_starved;
 use crate::vertex::NO_RESULT;
+use crate::work::{self, work};
 
 /// So many waits of one kind that a timer ended are polling.
 const POLLS: usize = 5;
@@ -29,6 +32,9 @@ const LONGEST_LOOK: u64 = 4;
 const UNLIKE: u64 = 8;
 const BUSY_MACHINE: u64 = 100_000_000;
 
+/// ns: who runs for less before it waits does short things.
+const PIECE: u64 = 2_000_000;
+
 /// What a thread did in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Class {
@@ -40,6 +46,8 @@ pub enum Class {
     HotCalls,
     /// It is blocked in the kernel.
     LongWait,
+    /// It did many short things, none for long.
+    Busy,
     /// Its switches were not recorded.
     Unknown,
 }
@@ -217,7 +225,7 @@ pub fn stretches(graph: &Graph, thread: u32) -> impl Iterator<Item = Activity> +
         let (start, end) = (first.start, graph.vertex(last).end);
         (!polled((start, end))).then(|| running(graph, items, start, end))
     });
-    let waits = graph.waits(thread);
+    let waits = whole_waits(graph, thread);
     let waits = waits.filter(move |wait| !also_polled((wait.start, wait.end)));
     let waits = waits.map(|wait| Activity {
         class: Class::LongWait,
@@ -230,6 +238,46 @@ pub fn stretches(graph: &Graph, thread: u32) -> impl Iterator<Item = Activity> +
     all.filter(move |_| is_followed)
 }
 
+/// What a stretch in which a thread polls is made of.
+pub struct Rounds {
+    pub count: usize,
+    /// ns on a CPU.
+    pub run: u64,
+    /// ns from one look to the next, at most and in the middle.
+    pub longest: u64,
+    pub typical: u64,
+    /// In how many it woke another thread, or sent something to one.
+    pub woke: usize,
+    /// Number of the call.
+    pub call: u16,
+}
+
+/// The rounds of a polling stretch; `None` of one that only yields.
+pub fn rounds(graph: &Graph, activity: &Activity) -> Option<Rounds> {
+    let call = graph.vertex(activity.vertex).call()?;
+    let mut rounds = Rounds {
+        count: 0,
+        run: 0,
+        longest: 0,
+        typical: 0,
+        woke: 0,
+        call: call.number,
+    };
+    let mut all = Vec::new();
+    let waits = graph.waits(graph.vertex(activity.vertex).thread);
+    for wait in waits.filter(|wait| activity.start <= wait.start && wait.end <= activity.end) {
+        let run: u64 = graph.items(wait.vertex).map(|item| item.run).sum();
+        rounds.run += run;
+        rounds.woke += usize::from(graph.causes_any(wait.vertex));
+        all.push(wait.dur() + run);
+    }
+    all.sort_unstable();
+    rounds.count = all.len();
+    rounds.longest = all.last().copied().unwrap_or(0);
+    rounds.typical = all.get(all.len() / 2).copied().unwrap_or(0);
+    (rounds.count >= POLLS).then_some(rounds)
+}
+
 /// What a thread did for at least half of a stretch of time; `None`: nothing that long.
 pub fn during(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
     if !graph.meta.threads[thread as usize].followed {
@@ -238,6 +286,20 @@ pub fn during(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity
     let share = |activity: &Activity| overlap((activity.start, activity.end), (from, to));
     let longest = stretches(graph, thread).max_by_key(share)?;
     (share(&longest) * 2 >= to - from).then_some(longest)
+}
+
+/// That a thread computed for at least half of a time, in pieces. A runtime that shares its
+/// processors out interrupts whoever runs for long.
+pub fn in_pieces(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
+    let share = |activity: &Activity| overlap((activity.start, activity.end), (from, to));
+    let pieces = stretches(graph, thread).filter(|one| one.class == Class::LongRunning);
+    let pieces: Vec<Activity> = pieces.filter(|one| share(one) >= PIECE).collect();
+    let longest = pieces.iter().max_by_key(|one| share(one))?;
+    (pieces.iter().map(share).sum::<u64>() * 2 >= to - from).then_some(Activity {
+        start: from,
+        end: to,
+        ..*longest
+    })
 }
 
 /// What a thread did at a moment, if that is known.
@@ -252,7 +314,7 @@ fn unknown(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
     let vertex = graph.at(thread, from).or(graph.at(thread, to))?;
     let last = graph.vertex(*graph.of(thread).last()?);
     let end = match last.blocks {
-        1 => graph.meta.last,
+        1 => graph.until(thread),
         _ => last.end,
     };
     let known = overlap((graph.vertex(vertex).start, end), (from, to));
@@ -283,6 +345,9 @@ fn timed_out(graph: &Graph, wait: &Wait) -> bool {
 
 /// What people call a wait or a run: `futex`, `read pipe:[12]`, `computing`.
 pub fn describe(graph: &Graph, activity: &Activity) -> String {
+    if let Some(stop) = stopped(graph, activity) {
+        return stop;
+    }
     let vertex = graph.vertex(activity.vertex);
     let call = vertex
         .call()
@@ -302,7 +367,20 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
             let on = on.map_or(String::new(), |target| format!(" on {target}"));
             let is_over = activity.wait.is_some_and(|wait| timed_out(graph, &wait));
             let end = if is_over { " until its timeout" } else { "" };
-            format!("{}{on}{end}", Call::name_of(call.number))
+            let kind = activity.wait.and_then(|wait| {
+                let stack = wait.next.map_or(0, |next| graph.details(next).waker_stack);
+                futex_kind(graph, wait.vertex, stack)
+            });
+            let what = match kind {
+                Some("lock") => "waiting for a lock".into(),
+                Some(_) => "waiting on a condition".into(),
+                None => Call::name_of(call.number),
+            };
+            format!("{what}{on}{end}")
+        }
+        (Class::Busy, _) => {
+            let thread = vertex.thread;
+            work::name(&work(graph, thread, activity.start, activity.end))
         }
         (Class::LongWait, None) => "blocked in the kernel".into(),
         (Class::Unknown, _) => match &graph.thread(activity.vertex).doing[..] {
@@ -310,6 +388,44 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
             doing => format!("{doing} when it was looked at, not recorded"),
         },
     }
+}
+
+/// `stopped by SIGSTOP from thread 7 (sh)`.
+fn stopped(graph: &Graph, activity: &Activity) -> Option<String> {
+    let stop = graph.meta.stopped.get(&activity.wait?.vertex)?;
+    let signal = match stop.signal as i32 {
+        libc::SIGSTOP => " by SIGSTOP",
+        libc::SIGTSTP => " by SIGTSTP",
+        libc::SIGTTIN => " by SIGTTIN: it read from the terminal in the background",
+        libc::SIGTTOU => " by SIGTTOU: it wrote to the terminal in the background",
+        _ => "",
+    };
+    let by = stop.by.and_then(|by| graph.meta.threads.get(by as usize));
+    let by = by.map_or(String::new(), |by| {
+        format!(" from thread {} ({})", by.tid, by.name)
+    });
+    Some(format!("stopped{signal}{by}"))
+}
+
+/// Whether a wait is for nothing but the time, or for the signal that lets a stopped thread go on:
+/// no thread owes its end.
+pub fn is_owed_by_nobody(graph: &Graph, wait: &Wait) -> bool {
+    graph.meta.stopped.contains_key(&wait.vertex) || sleeps(graph, wait)
+}
+
+/// Whether a wait is for nothing but the time: a sleep, or a look at no descriptor.
+pub fn sleeps(graph: &Graph, wait: &Wait) -> bool {
+    let call = graph.vertex(wait.vertex).call();
+    call.is_some_and(|call| match i64::from(call.number) {
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => true,
+        number => traits::looks_at_a_set(number as u32) && call.first == 0,
+    })
+}
+
+/// Whether a thread was blocked in a call that waits for any of several things.
+pub fn waits_for_events(graph: &Graph, activity: &Activity) -> bool {
+    let call = graph.vertex(activity.vertex).call();
+    activity.wait.is_some() && call.is_some_and(|call| traits::looks(call.number.into()))
 }
 
 /// `calling read on /dev/null over and over`.

@@ -4,8 +4,7 @@
 //! In: what threads were in at marks and in the end, as the recorder read it from the live
 //! processes. Out: an edge `holds` from the thread that has what another one waits for (a lock, its
 //! own end), an edge `peer` from a thread at the other end of its descriptors. Both lead to the
-//! vertex that ends
-//! in the wait, where all others say why a vertex began.
+//! vertex that ends in the wait, where all others say why a vertex began.
 
 use flagfinder_events::{Call, Holder, How, Looked};
 

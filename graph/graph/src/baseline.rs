@@ -10,13 +10,15 @@ use rustc_hash::FxHashMap;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::graph::{Graph, Wait};
 use crate::question::{Choice, Guide, Question, Topic};
+use crate::retries::whole_waits;
 
 /// A baseline took at most this part of the hang's time.
 const MUCH_SHORTER: u64 = 4;
 /// Most baselines that are offered.
 const OFFERED: usize = 4;
 
-fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
+/// Whether two waits are in one call, and on one futex or descriptor.
+pub fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
     let (a, b) = (graph.vertex(a), graph.vertex(b));
     let Some((first, second)) = a.call().zip(b.call()) else {
         return false;
@@ -27,37 +29,51 @@ fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
     first.number == second.number && (!has_object || first.first == second.first)
 }
 
-pub fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
+fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
     ending(graph, wait).is_some()
+}
+
+/// The edge by which a thread ended a wait; `None` where no thread did it. A signal of which the
+/// waiting thread died is no end of what it waited for, nor is one that stopped it.
+fn end_of(graph: &Graph, wait: &Wait) -> Option<Edge> {
+    let next = wait.next?;
+    let row = graph.vertex(next);
+    let died = || row.blocks == 0 && graph.of(row.thread).last() == Some(&next);
+    let by_signal = || died() || graph.meta.stopped.contains_key(&next);
+    let is_end = |edge: &Edge| {
+        edge.kind().is_strong()
+            && !graph.woke_nobody(edge)
+            && !(edge.kind() == EdgeKind::Signal && by_signal())
+    };
+    let others = || graph.others_into(next).iter().copied().rfind(is_end);
+    graph.cause(next).filter(is_end).or_else(others)
+}
+
+/// The edge from the thread that ended a wait, and so owed the wake.
+pub fn ender(graph: &Graph, wait: &Wait) -> Option<Edge> {
+    end_of(graph, wait).filter(|edge| edge.from != NOBODY)
 }
 
 /// How the wait ended, and by which thread: `None` where no thread did it.
 fn ending(graph: &Graph, wait: &Wait) -> Option<(EdgeKind, u32)> {
-    let next = wait.next?;
-    let is_end = |edge: &Edge| edge.kind().is_strong() && !graph.woke_nobody(edge);
-    let others = || graph.others_into(next).iter().copied().rfind(is_end);
-    let strong = graph.cause(next).filter(is_end).or_else(others)?;
-    let from = if strong.from == NOBODY {
-        u32::MAX
-    } else {
-        graph.vertex(strong.from).thread
+    let end = end_of(graph, wait)?;
+    let from = match end.from {
+        NOBODY => u32::MAX,
+        from => graph.vertex(from).thread,
     };
-    Some((strong.kind(), from))
+    Some((end.kind(), from))
 }
 
-fn candidates<'g>(graph: &'g Graph, hang: &'g Wait) -> impl Iterator<Item = Wait> + 'g {
+/// Much shorter waits in the same place.
+pub fn shorter<'g>(graph: &'g Graph, hang: &Wait) -> impl Iterator<Item = Wait> + 'g {
+    let hang = *hang;
     let thread = graph.vertex(hang.vertex).thread;
-    graph.waits(thread).filter(move |wait| {
+    whole_waits(graph, thread).filter(move |wait| {
         wait.vertex != hang.vertex
             && same_place(graph, wait.vertex, hang.vertex)
             && wait.dur().saturating_mul(MUCH_SHORTER) <= hang.dur()
             && ended_by_thread(graph, wait)
     })
-}
-
-/// Whether there are much shorter waits in the same place.
-pub fn is_unusual(graph: &Graph, hang: &Wait) -> bool {
-    candidates(graph, hang).next().is_some()
 }
 
 /// How many of the vertex and those before it, `preceding` at most, have the same semantic events,
@@ -132,7 +148,10 @@ pub fn asked_others(graph: &Graph, hang: &Wait, well: &Wait) -> bool {
 fn is_by_peer(graph: &Graph, hang: &Wait, wait: &Wait) -> bool {
     let by = ending(graph, wait).and_then(|(_, thread)| graph.meta.threads.get(thread as usize));
     let mut peers = graph.awaited(hang.vertex, EdgeKind::Peer);
-    peers.any(|edge| by.is_some_and(|by| graph.thread(edge.from).pid == by.pid))
+    peers.any(|edge| {
+        let peer = graph.thread(edge.from);
+        by.is_some_and(|by| (peer.host, peer.pid) == (by.host, by.pid))
+    })
 }
 
 /// The best of those that the same thread ended in the same way stands for all of these. The rule's
@@ -140,7 +159,7 @@ fn is_by_peer(graph: &Graph, hang: &Wait, wait: &Wait) -> bool {
 /// messages went to the same threads, which is the most similar; of those the newest before the
 /// hang, else the first after it.
 fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
-    let mut all: Vec<Wait> = candidates(graph, hang).collect();
+    let mut all: Vec<Wait> = shorter(graph, hang).collect();
     let vertices = all.iter().map(|wait| wait.vertex);
     let receivers = Receivers::of(graph, vertices.chain([hang.vertex]));
     all.sort_by_cached_key(|wait| {
@@ -157,15 +176,15 @@ fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
             distance,
         )
     });
-    let mut endings = Vec::new();
-    all.retain(|wait| {
-        let ending = ending(graph, wait);
-        let is_new = !endings.contains(&ending);
-        if is_new {
-            endings.push(ending);
-        }
-        is_new
-    });
+    // A word of memory is used again for another lock: what happened there once is chance.
+    let call = graph.vertex(hang.vertex).call();
+    let is_futex = call.is_some_and(|call| futex::is_futex(call.number.into()));
+    let fewest = if is_futex { 2 } else { 1 };
+    let mut counts: FxHashMap<Option<(EdgeKind, u32)>, u32> = FxHashMap::default();
+    for wait in &all {
+        *counts.entry(ending(graph, wait)).or_default() += 1;
+    }
+    all.retain(|wait| counts.insert(ending(graph, wait), 0) >= Some(fewest));
     all.truncate(OFFERED);
     all
 }

@@ -3,10 +3,12 @@
 
 use std::hash::Hasher;
 
-use flagfinder_events::{Call, Context, Event, EventFile, Kind, State};
+use flagfinder_events::{Call, Context, Event, EventFile, Exchange, Kind, State};
+use flagfinder_linux::life;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ahead::Ahead;
+use crate::done::Counting;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
@@ -17,6 +19,7 @@ use crate::profile::{code_of, name_hot_calls};
 use crate::ran::{Running, Spot};
 use crate::requests::Requests;
 use crate::stacks::Stacks;
+use crate::stops::Stops;
 use crate::targets::targets;
 use crate::threads::{ByCpu, Numbers, Thread};
 use crate::vertex::{Vertex, NO_RESULT};
@@ -47,6 +50,10 @@ pub(crate) struct Builder<'f> {
     pub(crate) requests: Requests,
     pub(crate) hot: HotCalls,
     ran: Running,
+    stops: Stops,
+    done: Counting,
+    /// What was sent and received, with numbers of threads.
+    exchanges: Vec<Exchange>,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -264,6 +271,10 @@ impl Builder<'_> {
         }
         let blocks = state != State::Dead;
         self.vertices.ends_in(open, event.words[0], blocks);
+        if state == State::Stopped {
+            let stop = self.stops.of(self.meta.threads[thread].pid);
+            self.meta.stopped.insert(open, stop);
+        }
         let known = &mut self.threads[thread];
         (known.open, known.last, known.waits_in) = (None, Some(open), event.words[0]);
         let stack = self.stack(event.a, event);
@@ -288,7 +299,10 @@ impl Builder<'_> {
         let last = known.last;
         let waited = Call::unpack(known.waits_in);
         let vertex = self.begin(woken, event.ts);
-        let (kind, has_waker) = classify(event, waited);
+        let (kind, has_waker) = match classify(event, waited) {
+            (EdgeKind::Exit, _) if self.is_killed(event, woken) => (EdgeKind::Weak, false),
+            known => known,
+        };
         let from = if event.context() == Context::Timeout {
             last.unwrap_or(NOBODY)
         } else if kind == EdgeKind::Timer {
@@ -314,9 +328,23 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether the end of its process ends the woken thread, too: what it waited for did not come.
+    fn is_killed(&mut self, event: &Event, woken: usize) -> bool {
+        let waker = self.thread(event.a);
+        let ends = event
+            .waker_call()
+            .is_some_and(|call| life::exits_process(call.into()));
+        ends && self.meta.threads[waker].pid == self.meta.threads[woken].pid
+    }
+
     /// The kernel reports a signal just after it has woken the thread for it.
     fn signal(&mut self, event: &Event) {
         let thread = self.thread(event.b);
+        if Stops::stops(event) {
+            let is_thread = event.context() == Context::Task && event.a != 0;
+            let by = is_thread.then(|| self.thread(event.a) as u32);
+            self.stops.sent(self.meta.threads[thread].pid, event, by);
+        }
         let Some((vertex, by, ts)) = self.threads[thread].woken else {
             return;
         };
@@ -346,7 +374,7 @@ impl Builder<'_> {
             };
             let pid = self.meta.threads[thread].pid;
             self.messages.enter(pid, call, sender);
-            self.ran.enter(thread, open, call.number, event.ts);
+            self.ran.enter(thread, open, call, event.ts);
         }
     }
 
@@ -358,7 +386,9 @@ impl Builder<'_> {
         };
         self.returned(thread, event, end);
         if let Some(open) = self.threads[thread].open {
-            self.ran.exit(thread, open, end, event.ts);
+            if let Some((call, since)) = self.ran.exit(thread, open, end, event.ts) {
+                self.done.add(thread, call, since, event.ts);
+            }
         }
         if let Some(last) = self.threads[thread].last {
             let call = self.vertices.get(last).call();
@@ -414,6 +444,13 @@ impl Builder<'_> {
             }
             Kind::Sample => self.sample(event),
             Kind::Exit => self.exit(event),
+            Kind::Sent | Kind::Received => {
+                if let Some(exchange) = Exchange::of(event) {
+                    let tid = self.thread(event.a) as u32;
+                    self.current(tid as usize, event.ts);
+                    self.exchanges.push(Exchange { tid, ..exchange });
+                }
+            }
             Kind::Lost => self.meta.gaps.push(Gap {
                 cpu: event.cpu,
                 since: event.words[1],
@@ -429,6 +466,11 @@ impl Builder<'_> {
 /// 4.2 (each blocking wait splits, and so do items of a batch; the halves are joined by a weak
 /// edge).
 pub fn build(file: &EventFile, watched: &[String]) -> Graph {
+    build_with_exchanges(file, watched).0
+}
+
+/// The same, and what was sent and received; there `tid` is the index of the thread.
+pub(crate) fn build_with_exchanges(file: &EventFile, watched: &[String]) -> (Graph, Vec<Exchange>) {
     let (first, last) = file.time();
     let mut builder = Builder {
         file,
@@ -453,6 +495,9 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         requests: Requests::default(),
         hot: HotCalls::default(),
         ran: Running::default(),
+        stops: Stops::default(),
+        done: Counting::new(first, last),
+        exchanges: Vec::new(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
@@ -489,8 +534,9 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     };
     builder.meta.ran = std::mem::take(&mut builder.ran).finish(function);
     builder.meta.stacks = named.stacks;
+    builder.meta.done = std::mem::take(&mut builder.done).finish();
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.others);
     flags::add(&mut graph, watched);
     graph.vertices.share_details();
-    graph
+    (graph, builder.exchanges)
 }

@@ -22,6 +22,9 @@ const DEEPEST: usize = 32;
 pub struct PathRequest {
     /// A thread id of the recording.
     pub thread: u32,
+    /// The host of the thread, in a graph of several; null: the first that has it.
+    #[serde(default)]
+    pub host: Option<String>,
     /// CLOCK_MONOTONIC, ns; null: when the thread began.
     pub from: Option<u64>,
     /// CLOCK_MONOTONIC, ns; null: when the thread ended.
@@ -172,7 +175,7 @@ impl Walk<'_> {
                 vertex: index,
                 next,
                 start: vertex.end,
-                end: next.map_or(graph.meta.last, |next| graph.vertex(next).start),
+                end: next.map_or(graph.until(thread), |next| graph.vertex(next).start),
             };
             if wait.start < wait.end && wait.start < to && wait.end > from {
                 self.waited(&wait, from.max(wait.start), to.min(wait.end));
@@ -362,12 +365,12 @@ fn shares(graph: &Graph, segments: &[Piece]) -> Vec<Share> {
 /// The critical path of a thread. `None`: there is no such thread, or it did nothing. Linear in the
 /// vertices on the path.
 pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPath> {
-    let thread = graph.thread_of(request.thread)?;
+    let thread = graph.thread_on(request.host.as_deref(), request.thread)?;
     let vertices = graph.of(thread);
     let (first, last) = (graph.vertex(*vertices.first()?), vertices.last()?);
     let last = graph.vertex(*last);
     let end = if last.blocks == 1 {
-        graph.meta.last
+        graph.until(thread)
     } else {
         last.end
     };

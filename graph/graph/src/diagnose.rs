@@ -2,28 +2,36 @@
 //! Algorithm 1 of Argus, answered by rule (`--auto`) or by the user: from a hang to the thread
 //! that is to blame for it.
 //!
-//! A wait is compared with its *baseline*: the newest wait of the same thread in the same call at
-//! the same place that was much shorter. The threads on the path that woke the baseline, and on the
-//! one that ended the hang if it ended, should have done so again: each of them that did something
-//! unusual meanwhile is a culprit, and is diagnosed in turn ("the culprit of the culprit").
+//! The thread that ended a wait owed its end: what it did meanwhile is diagnosed in turn ("the
+//! culprit of the culprit"). A wait that no thread ended is compared with its *baseline*: the
+//! newest
+//! wait of the same thread in the same call at the same place that was much shorter. The threads on
+//! the path that woke the baseline should have done so again.
 
 use flagfinder_events::Call;
 
-use crate::activity::{at, describe, during, stretches, Activity, Class};
-use crate::baseline::{asked, asked_others, baseline, choice, ended_by_thread, is_unusual};
-use crate::diagnosis::{Culprit, Diagnosis, Member, Outcome, PathStep, Request, SetOff, BEAM};
+use crate::activity::{
+    at, describe, during, in_pieces, is_owed_by_nobody, waits_for_events, Activity, Class,
+};
+use crate::answers::slow_answerer;
+use crate::baseline::{asked, asked_others, baseline, choice, ender};
+use crate::diagnosis::{Culprit, Diagnosis, Known, Member, Outcome, PathStep, SetOff};
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
+use crate::hangs::{self, candidates, Hang, Rated};
 use crate::inversion::inversion;
+use crate::left::{deadlocked, has_used, is_one_object, left, only_ender, whole_poll};
 use crate::question::{Guide, Question};
+use crate::request::Request;
 use crate::slice::{slice, strong_cause, Step};
 use crate::starved::starved;
+use crate::work::work;
 
 const DEEPEST: usize = 16;
-/// An ordinary wait counts less than a wait beside which there are shorter ones.
-const ORDINARY: u64 = 4;
-/// Shorter stretches are no hangs.
-const SHORTEST: u64 = 1_000_000;
+/// Most other hangs that are told, and how much less likely than the one that is explained: a part
+/// (1 / n) of its score.
+const OTHERS: usize = 4;
+const LESS_LIKELY: u64 = 8;
 
 struct Search<'g> {
     graph: &'g Graph,
@@ -75,17 +83,17 @@ fn member(graph: &Graph, thread: u32) -> Member {
 type Answered<T> = Result<T, Box<Question>>;
 
 impl Search<'_> {
-    fn blame(&mut self, activity: &Activity, depth: usize) {
+    fn blame(&mut self, activity: &Activity, depth: usize, how: Known) {
         let vertex = activity.vertex;
         let thread = self.graph.thread(vertex);
+        let now = self.graph.vertex(vertex);
         let known = self
             .culprits
             .iter()
-            .any(|culprit| culprit.tid == thread.tid);
+            .any(|culprit| self.graph.vertex(culprit.vertex).thread == now.thread);
         if known {
             return;
         }
-        let now = self.graph.vertex(vertex);
         let waited = self.waits.last().copied().flatten();
         let places = |vertex| self.graph.places(self.graph.details(vertex).stack);
         self.culprits.push(Culprit {
@@ -93,6 +101,7 @@ impl Search<'_> {
             tid: thread.tid,
             pid: thread.pid,
             thread: thread.name.clone(),
+            host: self.graph.host(thread).map(|host| host.name.clone()),
             class: activity.class,
             start: activity.start,
             dur: activity.dur(),
@@ -109,17 +118,25 @@ impl Search<'_> {
                 .flatten(),
             inversion: waited.and_then(|wait| inversion(self.graph, &wait, now.thread)),
             ran: self.graph.ran(vertex).cloned(),
+            known: how,
+            work: matches!(activity.class, Class::Busy | Class::RepeatedYield)
+                .then(|| work(self.graph, now.thread, activity.start, activity.end)),
         });
     }
 
-    /// Explains what a thread did, deepest cause first.
-    fn explain(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
+    /// Explains what a thread did, deepest cause first. `known`: how it is known that the thread
+    /// before waits for it.
+    fn explain(&mut self, activity: &Activity, depth: usize, known: Known) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
+        let whole = || whole_poll(self.graph, activity).filter(|_| is_polling(activity));
+        let wait = activity.wait.or_else(whole);
+        let before = self.waits.last().copied().flatten();
+        let count = self.culprits.len();
         self.open.push(thread);
-        self.waits.push(activity.wait);
+        self.waits.push(wait);
         if let (Some(wait), true) = (activity.wait, depth < DEEPEST) {
             self.explain_wait(&wait, depth)?;
-        } else if activity.class == Class::RepeatedYield && depth < DEEPEST {
+        } else if is_polling(activity) && depth < DEEPEST {
             self.explain_polling(activity, depth)?;
         } else if activity.class == Class::Unknown && depth < DEEPEST {
             let vertex = activity.vertex;
@@ -129,26 +146,35 @@ impl Search<'_> {
         }
         self.open.pop();
         self.waits.pop();
-        if depth > 0 {
-            self.blame(activity, depth);
+        // Who waits for the same lock owes nothing, if it is known who had it.
+        let is_fellow = self.culprits.len() > count
+            && before.zip(wait).is_some_and(|(before, wait)| {
+                is_one_object(self.graph, before.vertex, wait.vertex)
+            });
+        if depth > 0 && !is_fellow {
+            self.blame(activity, depth, known);
         }
         Ok(())
     }
 
-    /// The threads that owed the wake are looked for on the path of the hang's own end, then among
-    /// those that have what it waits for, then on the path of its baseline, and last among those at
-    /// the other end.
+    /// The thread that ended a wait owed it: nothing outweighs that. Where no thread did, those who
+    /// have what it waits for did, then those on the path that ended its baseline, and last the
+    /// one at the other end.
     fn explain_wait(&mut self, wait: &Wait, depth: usize) -> Answered<()> {
         let graph = self.graph;
-        if let Some(next) = wait.next.filter(|_| ended_by_thread(graph, wait)) {
+        if graph.meta.stopped.contains_key(&wait.vertex) {
+            return Ok(()); // Who let it go on owed nothing of what it then did.
+        }
+        if let Some((next, end)) = wait.next.zip(ender(graph, wait)) {
             let own = slice(graph, next, wait.start, &mut self.guide)?;
             if depth == 0 {
                 self.path.clone_from(&own);
                 self.baseline = baseline(graph, wait, self.preceding, &mut Guide::new(None))?;
             }
-            if self.search_path(&own, wait, depth)? {
-                return Ok(());
-            }
+            return self.follow(&own, end.from, wait, depth);
+        }
+        if is_owed_by_nobody(graph, wait) {
+            return Ok(());
         }
         if self.search_awaited(wait.vertex, EdgeKind::Holds, depth)? {
             return Ok(());
@@ -160,9 +186,7 @@ impl Search<'_> {
         }
         if depth == 0 {
             self.baseline = well;
-            if self.path.is_empty() {
-                self.path.clone_from(&path);
-            }
+            self.path.clone_from(&path);
         }
         // The baseline waited for another request: the thread that was asked this time owes the
         // answer. If the user has chosen the baseline, it counts all the same.
@@ -171,16 +195,119 @@ impl Search<'_> {
         if is_other && self.search_asked(wait, depth)? {
             return Ok(());
         }
-        if !self.search_path(&path, wait, depth)? {
-            self.search_awaited(wait.vertex, EdgeKind::Peer, depth)?;
-        }
+        let _ = self.search_path(&path, wait, depth)?
+            || self.search_left(wait, depth)?
+            || self.search_awaited(wait.vertex, EdgeKind::Peer, depth)?
+            || self.search_deadlock(wait, depth)?;
         Ok(())
+    }
+
+    /// Whether threads of the process wait for each other: a wait without an end, of which nobody
+    /// else is known, is likely for one of them.
+    fn search_deadlock(&mut self, wait: &Wait, depth: usize) -> Answered<bool> {
+        let found = deadlocked(self.graph, wait).filter(|_| wait.next.is_none());
+        let Some(activity) = found.filter(|one| self.is_new(one.vertex)) else {
+            return Ok(false);
+        };
+        self.explain(&activity, depth + 1, Known::Deadlock)?;
+        Ok(true)
+    }
+
+    /// Whether the thread of a vertex is none of those whose hang is being explained.
+    fn is_new(&self, vertex: u32) -> bool {
+        !self.open.contains(&self.graph.vertex(vertex).thread)
+    }
+
+    /// Whether a thread is to blame that alone may have ended a wait at a futex.
+    fn search_left(&mut self, wait: &Wait, depth: usize) -> Answered<bool> {
+        let graph = self.graph;
+        if let Some(activity) = left(graph, wait) {
+            if self.is_new(activity.vertex) {
+                self.explain(&activity, depth + 1, Known::Before)?;
+                return Ok(true);
+            }
+        }
+        let only = only_ender(graph, wait).and_then(|one| during(graph, one, wait.start, wait.end));
+        let is_idle = only.is_some_and(|only| waits_for_events(graph, &only));
+        match only.filter(|_| !is_idle) {
+            Some(only) => {
+                self.suspect(graph.vertex(only.vertex).thread, wait, depth, Known::Before)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Blames the nearest thread on the path of a wait's own end. What is behind it is found when
+    /// what it did is explained; only a thread that waited for whoever came, and handed that on,
+    /// owed nothing of its own. `end`: the vertex that ended the wait.
+    fn follow(&mut self, path: &[Step], end: u32, wait: &Wait, depth: usize) -> Answered<()> {
+        let graph = self.graph;
+        let (from, to) = (wait.start, wait.end);
+        let end = Step {
+            vertex: end,
+            edge: None,
+        };
+        let first = path.get(1).filter(|step| step.edge != Some(EdgeKind::Weak));
+        let mut seen = Vec::new();
+        for step in [*first.unwrap_or(&end)].iter().chain(path.iter().skip(2)) {
+            let thread = graph.vertex(step.vertex).thread;
+            if seen.contains(&thread) {
+                continue;
+            }
+            if self.open.contains(&thread) {
+                self.close(thread, wait);
+                break;
+            }
+            seen.push(thread);
+            if began_late(graph, thread, wait) {
+                continue; // Until then the time was that of the thread that started it.
+            }
+            let whole = during(graph, thread, from, to);
+            if let Some(activity) = whole.or_else(|| in_pieces(graph, thread, from, to)) {
+                return self.explain(&activity, depth + 1, Known::Ended);
+            }
+            let asked = slow_answerer(graph, thread, from, to);
+            if let Some(vertex) = asked.filter(|&one| self.is_new(one)) {
+                let other = graph.vertex(vertex).thread;
+                let whole = during(graph, other, from, to);
+                let activity = whole.or_else(|| in_pieces(graph, other, from, to));
+                let activity = activity.unwrap_or_else(|| busy(vertex, wait));
+                return self.explain(&activity, depth + 1, Known::Ended);
+            }
+            let work = work(graph, thread, from, to);
+            if work.waited * 2 < to - from {
+                return self.explain(&busy(step.vertex, wait), depth + 1, Known::Ended);
+            }
+        }
+        // All of them only handed on.
+        match seen.first() {
+            Some(&nearest) if !began_late(graph, nearest, wait) => {
+                self.explain(&busy(end.vertex, wait), depth + 1, Known::Ended)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A thread is met again whose wait is being explained: a circle, if its wait went on while
+    /// this one did, and no thread ended one of them: such a circle ends by a limit of time only.
+    fn close(&mut self, thread: u32, wait: &Wait) {
+        let Some(place) = self.open.iter().position(|&open| open == thread) else {
+            return;
+        };
+        // The wait itself is on its own path; only another thread in between makes a circle.
+        let overlaps = |other: Wait| other.start < wait.end && wait.start < other.end;
+        let own = self.waits[place..].iter().flatten().chain([wait]);
+        let is_stuck = own.clone().any(|wait| ender(self.graph, wait).is_none());
+        let is_met = place + 1 < self.open.len() && self.waits[place].is_some_and(overlaps);
+        if is_met && is_stuck {
+            self.circle = self.open[place..].to_vec();
+        }
     }
 
     /// Whether a thread is to blame that was woken just before the wait.
     fn search_asked(&mut self, wait: &Wait, depth: usize) -> Answered<bool> {
         for thread in asked(self.graph, wait) {
-            if self.suspect(thread, wait.start, wait.end, depth)? {
+            if self.suspect(thread, wait, depth, Known::Asked)? {
                 return Ok(true);
             }
         }
@@ -198,9 +325,16 @@ impl Search<'_> {
                 awaited.push((thread, edge.ts));
             }
         }
+        if kind == EdgeKind::Peer && awaited.len() > 1 {
+            awaited.retain(|&(thread, _)| has_used(graph, thread, vertex));
+        }
         if awaited.is_empty() || kind == EdgeKind::Peer && awaited.len() > 1 {
             return Ok(false);
         }
+        let known = match kind {
+            EdgeKind::Holds => Known::Holds,
+            _ => Known::Peer,
+        };
         for (thread, ts) in awaited {
             if let Some(place) = self.open.iter().position(|&open| open == thread) {
                 self.circle = self.open[place..].to_vec();
@@ -209,15 +343,14 @@ impl Search<'_> {
             let since = graph.vertex(vertex).end.min(ts);
             let then = at(graph, thread, ts).or_else(|| during(graph, thread, since, ts));
             if let Some(activity) = then {
-                self.explain(&activity, depth + 1)?;
+                self.explain(&activity, depth + 1, known)?;
             }
         }
         Ok(true)
     }
 
-    /// Whether a thread on the path is to blame. The nearest one owes the wake. The threads behind
-    /// it either owe theirs to it, and are found when it is explained, or have done their part and
-    /// wait for the next thing to do.
+    /// Whether a thread on the path of a wait that went well is to blame. The nearest one that did
+    /// something unusual this time is.
     fn search_path(&mut self, path: &[Step], wait: &Wait, depth: usize) -> Answered<bool> {
         let mut seen = Vec::new();
         for step in path {
@@ -225,15 +358,23 @@ impl Search<'_> {
             if seen.contains(&thread) {
                 continue;
             }
+            let is_nearest = seen.len() == 1;
             seen.push(thread);
-            if self.suspect(thread, wait.start, wait.end, depth)? {
+            if is_nearest {
+                self.close(thread, wait);
+            }
+            // One that waits for events itself was not asked for any.
+            let found = during(self.graph, thread, wait.start, wait.end);
+            let is_idle = found.is_some_and(|found| waits_for_events(self.graph, &found));
+            if !is_idle && self.suspect(thread, wait, depth, Known::Before)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// The threads that wrote the flag it polls, as far as watch saw it.
+    /// The threads that wrote the flag it polls, as far as watch saw it. Polling at a futex is a
+    /// wait in pieces, which a thread owes as any other.
     fn explain_polling(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
         let edges = self.graph.others.iter();
@@ -242,63 +383,63 @@ impl Search<'_> {
             .filter(|edge| self.graph.vertex(edge.to).thread == thread)
             .map(|edge| self.graph.vertex(edge.from).thread)
             .collect();
-        for writer in writers {
-            self.suspect(writer, activity.start, activity.end, depth)?;
+        let all = Wait {
+            vertex: activity.vertex,
+            next: None,
+            start: activity.start,
+            end: activity.end,
+        };
+        for &writer in &writers {
+            self.suspect(writer, &all, depth, Known::Flag)?;
         }
-        Ok(())
+        let whole = whole_poll(self.graph, activity).filter(|_| writers.is_empty());
+        let Some(wait) = whole else {
+            return Ok(());
+        };
+        match wait.next.zip(ender(self.graph, &wait)) {
+            Some((next, end)) => {
+                let own = slice(self.graph, next, wait.start, &mut self.guide)?;
+                self.follow(&own, end.from, &wait, depth)
+            }
+            None => self.search_left(&wait, depth).map(|_| ()),
+        }
     }
 
-    /// Whether the thread did something unusual, which then is explained.
-    fn suspect(&mut self, thread: u32, from: u64, to: u64, depth: usize) -> Answered<bool> {
-        if let Some(place) = self.open.iter().position(|&open| open == thread) {
-            // The wait itself is on its own path; only another thread in between makes a circle.
-            if place + 1 < self.open.len() {
-                self.circle = self.open[place..].to_vec();
-            }
+    /// Whether the thread did something unusual during a wait, which then is explained.
+    fn suspect(&mut self, thread: u32, wait: &Wait, depth: usize, known: Known) -> Answered<bool> {
+        if self.open.contains(&thread) {
             return Ok(false);
         }
-        let found = during(self.graph, thread, from, to);
+        let whole = during(self.graph, thread, wait.start, wait.end);
+        let found = whole.or_else(|| in_pieces(self.graph, thread, wait.start, wait.end));
         if let Some(activity) = &found {
-            self.explain(activity, depth + 1)?;
+            self.explain(activity, depth + 1, known)?;
         }
         Ok(found.is_some())
     }
 }
 
-/// The main thread of the recording; if everything was recorded, the thread with the most unusual
-/// stretch.
-fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
-    let threads: Vec<u32> = match request.thread {
-        Some(tid) => graph.thread_of(tid).into_iter().collect(),
-        None => {
-            let mains = graph
-                .meta
-                .pids
-                .iter()
-                .filter_map(|&pid| graph.thread_of(pid));
-            let mains: Vec<u32> = mains.collect();
-            let users = (0..graph.meta.threads.len() as u32)
-                .filter(|&t| !graph.meta.threads[t as usize].kernel);
-            if mains.is_empty() {
-                users.collect()
-            } else {
-                mains
-            }
-        }
-    };
-    let marked = graph.meta.marks.last().map(|mark| mark.ts);
-    let at = request.at.or(marked);
-    let all = threads.iter().flat_map(|&thread| stretches(graph, thread));
-    let meant =
-        all.filter(|a| at.is_none_or(|at| a.start <= at && at <= a.end) && a.dur() >= SHORTEST);
-    meant.max_by_key(|activity| {
-        let unusual = activity.wait.is_none_or(|wait| is_unusual(graph, &wait));
-        if unusual {
-            activity.dur().saturating_mul(ORDINARY)
-        } else {
-            activity.dur()
-        }
+fn is_polling(activity: &Activity) -> bool {
+    activity.class == Class::RepeatedYield
+}
+
+/// Whether a thread was started when more than half of a wait was over.
+fn began_late(graph: &Graph, thread: u32, wait: &Wait) -> bool {
+    let first = graph.of(thread).first().map(|&first| graph.vertex(first));
+    first.is_some_and(|first| {
+        first.cause() == EdgeKind::Fork && first.start.saturating_sub(wait.start) * 2 > wait.dur()
     })
+}
+
+/// A thread that did many short things during a wait.
+fn busy(vertex: u32, wait: &Wait) -> Activity {
+    Activity {
+        class: Class::Busy,
+        vertex,
+        start: wait.start,
+        end: wait.end,
+        wait: None,
+    }
 }
 
 fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
@@ -323,17 +464,52 @@ fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
 /// The same request and graph have the same outcome, so that a user is asked by beginning anew with
 /// each answer: it takes less than a second.
 pub fn diagnose(graph: &Graph, request: &Request) -> Option<Outcome> {
-    let hang = choose(graph, request)?;
-    Some(match explained(graph, request, &hang) {
+    let mut likely = candidates(graph, request).into_iter();
+    let meant = likely.next()?;
+    let hang = meant.activity;
+    let others = likely
+        .filter(|other| other.is_unusual() && other.score >= meant.score / LESS_LIKELY)
+        .filter(|other| other.activity.end <= hang.start || other.activity.start >= hang.end)
+        .take(OTHERS)
+        .map(|other| other.tell(graph));
+    let others = others.collect();
+    let is_chosen =
+        request.thread.is_some() || request.at.is_some() || !graph.meta.marks.is_empty();
+    Some(match explained(graph, request, &meant, is_chosen, others) {
         Ok(diagnosis) => Outcome::Diagnosis(Box::new(diagnosis)),
         Err(question) => Outcome::Question(question),
     })
 }
 
-fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diagnosis> {
+/// The stretches that may be the hang, the likeliest first.
+pub fn hangs(graph: &Graph, request: &Request) -> Vec<Hang> {
+    let all = candidates(graph, request).into_iter();
+    all.take(hangs::MOST).map(|one| one.tell(graph)).collect()
+}
+
+/// Whether nobody but the hanging thread itself is needed to explain the hang: it did something, or
+/// waited for nothing that a thread owes.
+fn explains_itself(graph: &Graph, hang: &Activity) -> bool {
+    let Some(wait) = hang.wait else {
+        return true;
+    };
+    // A device is nobody, and yet it is known.
+    let by_device = |next| graph.vertex(next).cause() == EdgeKind::Interrupt;
+    is_owed_by_nobody(graph, &wait) || wait.next.is_some_and(by_device)
+}
+
+fn explained(
+    graph: &Graph,
+    request: &Request,
+    meant: &Rated,
+    is_chosen: bool,
+    others: Vec<Hang>,
+) -> Answered<Diagnosis> {
+    let hang = &meant.activity;
+    let is_blamed = is_chosen || !meant.is_usual();
     let mut search = Search {
         graph,
-        guide: Guide::new(request.answers.as_deref()).with_beam(request.beam.unwrap_or(BEAM)),
+        guide: Guide::new(request.answers.as_deref()),
         preceding: request.preceding,
         baseline: None,
         path: Vec::new(),
@@ -342,12 +518,17 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         open: Vec::new(),
         waits: Vec::new(),
     };
-    search.explain(hang, 0)?;
+    if is_blamed {
+        search.explain(hang, 0, Known::Itself)?;
+    }
     if hang.wait.is_none() {
         search.path = slice(graph, hang.vertex, 0, &mut search.guide)?;
     }
-    if search.culprits.is_empty() {
-        search.blame(hang, 0);
+    // Whether a thread that does nothing but poll waits for something is not known.
+    let is_known = is_chosen || !meant.is_all();
+    let is_alone = is_blamed && is_known && search.culprits.is_empty();
+    if is_alone && (explains_itself(graph, hang) || !search.circle.is_empty()) {
+        search.blame(hang, 0, Known::Itself);
     }
     // Stable: of two at the same distance the one on the hang's own path comes first.
     search
@@ -361,7 +542,7 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         start: hang.start,
         dur: hang.dur(),
         hot: graph.hot(hang.vertex),
-        unfinished: hang.end == graph.meta.last,
+        unfinished: hang.end == graph.until(graph.vertex(hang.vertex).thread),
         baseline: search.baseline.map(|wait| alone(wait.vertex)),
         compared: search.baseline.map(|wait| choice(graph, &wait)),
         path: search.path.iter().map(|s| step(graph, s)).collect(),
@@ -371,6 +552,8 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
             .iter()
             .map(|&one| member(graph, one))
             .collect(),
+        hang: meant.tell(graph),
+        others,
         advice: advice(graph, hang, &search.culprits),
         culprits: search.culprits,
         questions: search.guide.asked.len(),

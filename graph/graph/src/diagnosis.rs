@@ -1,37 +1,17 @@
 // SPDX-License-Identifier: MIT
-//! What `flagfinder diagnose` is asked and what it answers, as JSON has it.
+//! What `flagfinder diagnose` answers, as JSON has it.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::activity::Class;
 use crate::graph::Place;
+use crate::hangs::Hang;
 use crate::hot::Hot;
 use crate::inversion::Inversion;
 use crate::question::{Asked, Choice, Question};
 use crate::ran::Ran;
 use crate::starved::Starved;
-
-/// Which hang is meant; without both, the most unusual one of the main thread.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Request {
-    /// A thread id of the recording.
-    pub thread: Option<u32>,
-    /// CLOCK_MONOTONIC, ns.
-    pub at: Option<u64>,
-    /// How many vertices before a wait must be similar, too.
-    #[serde(default)]
-    pub preceding: usize,
-    /// Answers to the questions in their order: numbers of choices, from 1. `None`: a rule decides
-    /// all.
-    #[serde(default)]
-    pub answers: Option<Vec<usize>>,
-    /// How many paths the rule follows at once; 1: always the best edge. Null: `BEAM`.
-    #[serde(default)]
-    pub beam: Option<usize>,
-}
-
-/// Paths that are followed at once.
-pub const BEAM: usize = 8;
+use crate::work::Work;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct PathStep {
@@ -52,6 +32,8 @@ pub struct Culprit {
     pub tid: u32,
     pub pid: u32,
     pub thread: String,
+    /// Name of its host, in a graph of several.
+    pub host: Option<String>,
     pub class: Class,
     pub start: u64,
     pub dur: u64,
@@ -77,6 +59,32 @@ pub struct Culprit {
     pub inversion: Option<Inversion>,
     /// What it spent its time on, if it ran.
     pub ran: Option<Ran>,
+    /// How it is known that the thread before waited for it.
+    pub known: Known,
+    /// Of Busy and RepeatedYield: how it divided that time.
+    pub work: Option<Work>,
+}
+
+/// How it is known that a thread owed a wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Known {
+    /// It ended the wait, or it handed on what did.
+    Ended,
+    /// It was seen to have what was waited for: a lock, its own end.
+    Holds,
+    /// It alone is at the other end of what was waited on.
+    Peer,
+    /// It ended such a wait before: it is likely, not known.
+    Before,
+    /// It was asked for something just before the wait: likely, too.
+    Asked,
+    /// It is in a deadlock of the same process: likely, too.
+    Deadlock,
+    /// It wrote the flag that is polled.
+    Flag,
+    /// It is the hanging thread itself.
+    Itself,
 }
 
 /// Who made a thread begin with something, and how.
@@ -116,12 +124,16 @@ pub struct Diagnosis {
     pub compared: Option<Choice>,
     /// From the hang, or its baseline, back to its causes.
     pub path: Vec<PathStep>,
-    /// The root cause first.
+    /// The root cause first; empty if nobody is known to owe the end of the hang.
     pub culprits: Vec<Culprit>,
     /// The culprits wait for each other.
     pub circular: bool,
     /// Who waits for whom: each for the next, the last for the first. Empty without a circle.
     pub circle: Vec<Member>,
+    /// Why this stretch was taken.
+    pub hang: Hang,
+    /// Other stretches that may have been meant, the likeliest first.
+    pub others: Vec<Hang>,
     /// What to do next, where the recording can't tell more.
     pub advice: Vec<String>,
     /// How many were asked: none by rule.

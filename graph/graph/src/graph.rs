@@ -3,13 +3,16 @@
 //! numbers mean.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use flagfinder_events::Mark;
 use serde::{Deserialize, Serialize};
 
-use crate::edge::{Edge, EdgeKind};
+use crate::done::AllDone;
+use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::hot_call::HotCall;
 use crate::ran::Ran;
+use crate::stops::Stop;
 use crate::targets::{target_at, Target};
 use crate::vertex::{Details, Vertex};
 use crate::vertices::Vertices;
@@ -27,6 +30,9 @@ pub struct ThreadMeta {
     /// Its switches were recorded, so that it is known when it ran and when it waited.
     #[serde(default = "yes")]
     pub followed: bool,
+    /// Place in `Meta::hosts`; 0 in a graph of one host.
+    #[serde(default)]
+    pub host: u32,
     /// If its switches were not recorded, what it was in when it was looked at: `blocked in read`;
     /// empty: not known.
     #[serde(default)]
@@ -35,6 +41,25 @@ pub struct ThreadMeta {
 
 fn yes() -> bool {
     true
+}
+
+/// A host whose recording is in the graph.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    /// When its recording began and ended, in the graph's time.
+    pub first: u64,
+    pub last: u64,
+    pub pids: Vec<u32>,
+    pub command: Vec<String>,
+    /// What was added to its clock when the recording began; how much of that is not known, at best
+    /// and at worst; ns.
+    pub added: i64,
+    pub widths: (u64, u64),
+    /// The host whose exchanges with it tell; the first, and hosts on one clock: null.
+    pub by: Option<u32>,
+    /// Messages that it got from the other hosts.
+    pub received: u64,
 }
 
 /// Events that are missing on a CPU.
@@ -82,6 +107,15 @@ pub struct Meta {
     /// What vertices ran that the clock found running.
     #[serde(default)]
     pub ran: BTreeMap<u32, Ran>,
+    /// Calls of threads that made many.
+    #[serde(default)]
+    pub done: AllDone,
+    /// Of vertices at whose end a signal stopped the thread.
+    #[serde(default)]
+    pub stopped: BTreeMap<u32, Stop>,
+    /// Those of a graph of several; times are those of the first.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.
@@ -146,6 +180,9 @@ pub struct Graph {
     /// marks and in the end. Sorted like `others`.
     pub(crate) awaits: Vec<Edge>,
     functions: Functions,
+    /// How many vertices of other threads a vertex made begin, by vertex; counted when first asked
+    /// for.
+    causes: OnceLock<Vec<u32>>,
 }
 
 impl Graph {
@@ -162,7 +199,30 @@ impl Graph {
             others,
             awaits,
             functions,
+            causes: OnceLock::new(),
         }
+    }
+
+    /// Whether a vertex made one of another thread begin, or sent something to it.
+    pub(crate) fn causes_any(&self, vertex: u32) -> bool {
+        self.woke(vertex) > 0
+    }
+
+    /// How many vertices of other threads a vertex made begin, or sent something to.
+    pub fn woke(&self, vertex: u32) -> u32 {
+        let causes = self.causes.get_or_init(|| {
+            let mut causes = vec![0; self.vertices.len()];
+            let begun = self.vertices.iter().map(|row| (row.from, row.thread));
+            let others = self.others.iter();
+            let sent = others.map(|edge| (edge.from, self.vertex(edge.to).thread));
+            for (from, thread) in begun.chain(sent) {
+                if from != NOBODY && self.vertex(from).thread != thread {
+                    causes[from as usize] += 1;
+                }
+            }
+            causes
+        });
+        causes[vertex as usize]
     }
 
     /// Whom a thread was found to wait for at the end of a vertex, by edges of this kind.
@@ -298,13 +358,50 @@ impl Graph {
         &self.meta.threads[self.vertex(vertex).thread as usize]
     }
 
-    /// Index of a thread id: the one with most vertices, should the id have been used again.
+    /// Index of a thread id: the one with most vertices, should the id have been used again; of
+    /// several hosts, the first that has it.
     pub fn thread_of(&self, tid: u32) -> Option<u32> {
+        self.thread_on(None, tid)
+    }
+
+    /// Whether a thread is of the host of this name; without a name each is.
+    pub(crate) fn is_on(&self, host: Option<&str>, thread: &ThreadMeta) -> bool {
+        host.is_none_or(|name| self.host(thread).is_some_and(|host| host.name == name))
+    }
+
+    /// The same, on the host of this name.
+    pub fn thread_on(&self, host: Option<&str>, tid: u32) -> Option<u32> {
         let threads = self.meta.threads.iter().zip(0u32..);
-        let same = threads
-            .filter(|(thread, _)| thread.tid == tid)
-            .map(|(_, index)| index);
-        same.max_by_key(|&index| self.of(index).len())
+        let same = threads.filter(|(thread, _)| thread.tid == tid && self.is_on(host, thread));
+        let best = same
+            .max_by_key(|(thread, index)| (std::cmp::Reverse(thread.host), self.of(*index).len()));
+        best.map(|(_, index)| index)
+    }
+
+    /// Of a graph of several hosts: a thread's.
+    pub fn host(&self, thread: &ThreadMeta) -> Option<&Host> {
+        self.meta.hosts.get(thread.host as usize)
+    }
+
+    /// The programs that were recorded, on the host of this name, or the first: the one that was
+    /// started, as processes beside it stand behind it, or all that were named.
+    pub(crate) fn pids_on(&self, host: Option<&str>) -> &[u32] {
+        let named = |name| self.meta.hosts.iter().find(|host| host.name == name);
+        let (pids, command) = match host {
+            Some(name) => named(name).map_or((&[][..], &[][..]), |h| (&h.pids[..], &h.command[..])),
+            None => (&self.meta.pids[..], &self.meta.command[..]),
+        };
+        match command.is_empty() {
+            true => pids,
+            false => &pids[..pids.len().min(1)],
+        }
+    }
+
+    /// When what is known of a thread ends, by its index.
+    pub fn until(&self, thread: u32) -> u64 {
+        let host = self.meta.threads.get(thread as usize);
+        let host = host.and_then(|thread| self.host(thread));
+        host.map_or(self.meta.last, |host| host.last)
     }
 
     /// The vertex of a thread at a time, or the last one before it.
@@ -316,16 +413,26 @@ impl Graph {
 
     /// The waits of a thread, in order.
     pub fn waits(&self, thread: u32) -> impl Iterator<Item = Wait> + '_ {
+        (0..self.of(thread).len()).filter_map(move |place| self.wait(thread, place))
+    }
+
+    /// The wait in which a vertex ends.
+    pub fn wait_after(&self, vertex: u32) -> Option<Wait> {
+        let thread = self.vertex(vertex).thread;
+        let place = self.of(thread).partition_point(|&other| other < vertex);
+        self.wait(thread, place)
+    }
+
+    /// That of the vertex at a place in the list of its thread.
+    fn wait(&self, thread: u32, place: usize) -> Option<Wait> {
         let list = self.of(thread);
-        list.iter().enumerate().filter_map(move |(place, &vertex)| {
-            let now = self.vertex(vertex);
-            let next = list.get(place + 1).copied();
-            (now.blocks == 1).then(|| Wait {
-                vertex,
-                next,
-                start: now.end,
-                end: next.map_or(self.meta.last, |n| self.vertex(n).start),
-            })
+        let (vertex, next) = (list[place], list.get(place + 1).copied());
+        let now = self.vertex(vertex);
+        (now.blocks == 1).then(|| Wait {
+            vertex,
+            next,
+            start: now.end,
+            end: next.map_or(self.until(thread), |n| self.vertex(n).start),
         })
     }
 
@@ -333,8 +440,9 @@ impl Graph {
     /// descriptor or it was not looked up.
     pub fn target(&self, vertex: u32) -> Option<&str> {
         let fd = self.vertex(vertex).call()?.descriptor()?;
-        let pid = self.thread(vertex).pid;
-        let known = target_at(&self.meta.targets, pid, fd, self.vertex(vertex).end);
+        let thread = self.thread(vertex);
+        let key = (thread.host, thread.pid, fd);
+        let known = target_at(&self.meta.targets, key, self.vertex(vertex).end);
         known.map(|target| &target.text[..])
     }
 
@@ -407,6 +515,7 @@ impl Graph {
             "marks": self.meta.marks,
             "gaps": self.meta.gaps,
             "lost": lost,
+            "hosts": self.meta.hosts,
         })
         .to_string()
     }

@@ -110,7 +110,7 @@ pub fn inversion(graph: &Graph, wait: &Wait, holder: u32) -> Option<Inversion> {
     let longest = delays.iter().max_by_key(|(delay, ..)| *delay);
     let instead = longest.filter(|_| starved * STARVED >= wait.dur());
     let instead = instead.and_then(|&(_, span, cpu)| busiest(graph, cpu, span, holder));
-    let instead = instead.map(|thread| &graph.meta.threads[thread as usize]);
+    let instead = instead.map(|(thread, _)| &graph.meta.threads[thread as usize]);
     Some(Inversion {
         waiter,
         holder: less,

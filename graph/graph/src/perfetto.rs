@@ -30,8 +30,18 @@ fn arrows_into(graph: &Graph, vertex: u32) -> impl Iterator<Item = (u64, Edge)> 
         .map(|(number, edge)| (number + 1, edge))
 }
 
-/// The arrows that begin in a thread and are still to be written: with their numbers, by time.
-type Arrows<'a> = Peekable<Copied<Iter<'a, (u64, Edge)>>>;
+/// An end of an arrow that is shown beside a thread's slices.
+#[derive(Clone, Copy)]
+struct Tip {
+    ts: u64,
+    number: u64,
+    edge: Edge,
+    /// Else it begins here.
+    ends: bool,
+}
+
+/// The ends of arrows in a thread that are still to be written, by time.
+type Tips<'a> = Peekable<Copied<Iter<'a, Tip>>>;
 
 struct Export<'g, W: Write> {
     graph: &'g Graph,
@@ -57,23 +67,23 @@ impl<W: Write> Export<'_, W> {
     }
 
     /// What a thread did, in order of time: what is shown beside a slice comes before its end.
-    fn thread(&mut self, thread: u32, arrows: &[(u64, Edge)]) -> std::io::Result<()> {
+    fn thread(&mut self, thread: u32, tips: &[Tip]) -> std::io::Result<()> {
         let graph = self.graph;
         let mut waits = graph.waits(thread).peekable();
-        let mut arrows = arrows.iter().copied().peekable();
+        let mut tips = tips.iter().copied().peekable();
         for &index in graph.of(thread) {
-            self.run(thread, index, &mut arrows)?;
+            self.run(thread, index, &mut tips)?;
             while let Some(wait) = waits.next_if(|wait| wait.vertex == index) {
-                self.wait(thread, &wait, &mut arrows)?;
+                self.wait(thread, &wait, &mut tips)?;
             }
         }
-        arrows.try_for_each(|arrow| self.arrow(arrow))
+        tips.try_for_each(|tip| self.tip(tip))
     }
 
-    fn run(&mut self, thread: u32, index: u32, arrows: &mut Arrows<'_>) -> std::io::Result<()> {
+    fn run(&mut self, thread: u32, index: u32, tips: &mut Tips<'_>) -> std::io::Result<()> {
         let graph = self.graph;
         let vertex = graph.vertex(index);
-        let into = arrows_into(graph, index);
+        let into = arrows_into(graph, index).filter(|(_, edge)| !graph.woke_nobody(edge));
         let run = Mark {
             thread,
             category: "run",
@@ -85,10 +95,10 @@ impl<W: Write> Export<'_, W> {
             ],
             ..Mark::default()
         };
-        self.slice((vertex.start, vertex.end), run, arrows)
+        self.slice((vertex.start, vertex.end), run, tips)
     }
 
-    fn wait(&mut self, thread: u32, wait: &Wait, arrows: &mut Arrows<'_>) -> std::io::Result<()> {
+    fn wait(&mut self, thread: u32, wait: &Wait, tips: &mut Tips<'_>) -> std::io::Result<()> {
         let graph = self.graph;
         let vertex = graph.vertex(wait.vertex);
         let call = vertex.call().map_or("blocked".into(), |call| call.name());
@@ -105,51 +115,76 @@ impl<W: Write> Export<'_, W> {
                 .collect(),
             ..Mark::default()
         };
-        self.slice((wait.start, wait.end), blocked, arrows)
+        self.slice((wait.start, wait.end), blocked, tips)
     }
 
     fn slice(
         &mut self,
         (from, to): (u64, u64),
         mark: Mark,
-        arrows: &mut Arrows<'_>,
+        tips: &mut Tips<'_>,
     ) -> std::io::Result<()> {
         let thread = mark.thread;
-        while let Some(early) = arrows.next_if(|(_, edge)| edge.ts < from) {
-            self.arrow(early)?;
+        while let Some(early) = tips.next_if(|tip| tip.ts < from) {
+            self.tip(early)?;
         }
         self.output.begin(from, mark)?;
-        while let Some(within) = arrows.next_if(|(_, edge)| edge.ts <= to) {
-            self.arrow(within)?;
+        while let Some(within) = tips.next_if(|tip| tip.ts <= to) {
+            self.tip(within)?;
         }
         self.output.end(to, thread)
     }
 
-    /// The beginning of an arrow.
-    fn arrow(&mut self, (number, edge): (u64, Edge)) -> std::io::Result<()> {
-        let graph = self.graph;
+    fn tip(&mut self, tip: Tip) -> std::io::Result<()> {
+        let (graph, edge) = (self.graph, tip.edge);
         let kind = edge.kind().name();
-        let begins = Mark {
-            thread: graph.vertex(edge.from).thread,
+        let (here, there) = match tip.ends {
+            true => (edge.to, edge.from),
+            false => (edge.from, edge.to),
+        };
+        let mark = Mark {
+            thread: graph.vertex(here).thread,
             category: kind,
-            name: format!("{kind} {}", graph.thread(edge.to).tid),
-            arrows_from: vec![number],
-            facts: stack(graph, "stack", edge.stack).into_iter().collect(),
+            name: format!("{kind} {}", graph.thread(there).tid),
             ..Mark::default()
         };
-        self.output.instant(edge.ts, begins)
+        let mark = match tip.ends {
+            true => Mark {
+                arrows_to: vec![tip.number],
+                ..mark
+            },
+            false => Mark {
+                arrows_from: vec![tip.number],
+                facts: stack(graph, "stack", edge.stack).into_iter().collect(),
+                ..mark
+            },
+        };
+        self.output.instant(tip.ts, mark)
     }
 }
 
-/// Those that begin in each thread, by time.
-fn arrows(graph: &Graph) -> Vec<Vec<(u64, Edge)>> {
+/// The ends of arrows in each thread, by time. An arrow begins a ns before it ends, as a reader
+/// takes packets of one time in the file's order, and drops an end without a beginning. That of a
+/// message which woke nobody ends when it was sent, within the run that took it.
+fn tips(graph: &Graph) -> Vec<Vec<Tip>> {
     let mut by_thread = vec![Vec::new(); graph.meta.threads.len()];
     let all = 0..graph.vertices.len() as u32;
     for (number, edge) in all.flat_map(|vertex| arrows_into(graph, vertex)) {
-        by_thread[graph.vertex(edge.from).thread as usize].push((number, edge));
+        let mut add = |vertex, ts, ends| {
+            by_thread[graph.vertex(vertex).thread as usize].push(Tip {
+                ts,
+                number,
+                edge,
+                ends,
+            });
+        };
+        add(edge.from, edge.ts.saturating_sub(1), false);
+        if graph.woke_nobody(&edge) {
+            add(edge.to, edge.ts, true);
+        }
     }
-    for arrows in &mut by_thread {
-        arrows.sort_by_key(|(_, edge)| edge.ts);
+    for tips in &mut by_thread {
+        tips.sort_by_key(|tip| tip.ts);
     }
     by_thread
 }
@@ -166,8 +201,8 @@ impl Graph {
                 output: Writer::new(BufWriter::new(file)),
             };
             export.tracks()?;
-            for (thread, arrows) in (0..).zip(arrows(self)) {
-                export.thread(thread, &arrows)?;
+            for (thread, tips) in (0..).zip(tips(self)) {
+                export.thread(thread, &tips)?;
             }
             export.output.flush()
         };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! Vertices of a thread with what caused them, as JSON.
 
+use std::cmp::Reverse;
+
 use flagfinder_linux::futex;
+use serde::Deserialize;
 use serde_json::{json, Value};
 
 use crate::edge::NOBODY;
@@ -34,15 +37,78 @@ fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
         .collect()
 }
 
-/// Vertices that overlap `start..end`, of the thread `tid` (0: all), at most `limit`, as a JSON
-/// list.
-pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> String {
+/// What vertices are sorted by, the largest first; by their start, the earliest.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Key {
+    #[default]
+    Start,
+    /// Their length.
+    Dur,
+    /// Time on a CPU.
+    Run,
+    /// The wait that follows.
+    Wait,
+    /// How many vertices of other threads they made begin.
+    Woke,
+}
+
+/// Which vertices are wanted, as JSON has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct QueryRequest {
+    /// Thread ids; null: all threads.
+    pub tids: Option<Vec<u32>>,
+    /// Vertices that overlap `start..end`, ns.
+    pub start: u64,
+    /// See `start`.
+    pub end: u64,
+    /// What comes first.
+    #[serde(default)]
+    pub sort: Key,
+    /// Vertices at most.
+    pub limit: usize,
+}
+
+impl QueryRequest {
+    /// The earliest vertices of all threads.
+    pub fn all(limit: usize) -> QueryRequest {
+        QueryRequest {
+            tids: None,
+            start: 0,
+            end: u64::MAX,
+            sort: Key::Start,
+            limit,
+        }
+    }
+}
+
+fn waited(graph: &Graph, vertex: u32) -> u64 {
+    graph.wait_after(vertex).map_or(0, |wait| wait.dur())
+}
+
+/// Vertices as a JSON list.
+pub fn query(graph: &Graph, request: &QueryRequest) -> String {
+    let is_meant = |tid| request.tids.as_ref().is_none_or(|tids| tids.contains(&tid));
     let all = 0..graph.vertices.len() as u32;
-    let wanted = all.filter(|&index| {
+    let mut wanted: Vec<u32> = all
+        .filter(|&index| {
+            let vertex = graph.vertex(index);
+            let is_then = vertex.start < request.end && vertex.end >= request.start;
+            is_then && is_meant(graph.thread(index).tid)
+        })
+        .collect();
+    let key = |&index: &u32| {
         let vertex = graph.vertex(index);
-        vertex.start < end && vertex.end >= start && (tid == 0 || graph.thread(index).tid == tid)
-    });
-    let list = wanted.take(limit).map(|index| {
+        Reverse(match request.sort {
+            Key::Start => 0,
+            Key::Dur => vertex.end - vertex.start,
+            Key::Run => vertex.run,
+            Key::Wait => waited(graph, index),
+            Key::Woke => graph.woke(index).into(),
+        })
+    };
+    wanted.sort_by_cached_key(key);
+    let list = wanted.into_iter().take(request.limit).map(|index| {
         let vertex = graph.vertex(index);
         let (thread, details) = (graph.thread(index), graph.details(index));
         json!({
@@ -53,6 +119,8 @@ pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> Str
             "start": vertex.start,
             "dur": vertex.end - vertex.start,
             "run": vertex.run,
+            "wait": graph.wait_after(index).map(|wait| wait.dur()),
+            "woke": graph.woke(index),
             "ends_in": vertex.call().map(|call| call.name()),
             "target": graph.target(index),
             "futex": futex(&vertex),

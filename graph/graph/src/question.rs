@@ -57,8 +57,6 @@ pub struct Asked {
 pub struct Guide<'a> {
     /// `None`: by rule. Numbers of choices, from 1, in the order of the questions.
     answers: Option<&'a [usize]>,
-    /// By rule: so many paths are followed at once.
-    pub beam: usize,
     pub asked: Vec<Asked>,
 }
 
@@ -66,18 +64,8 @@ impl<'a> Guide<'a> {
     pub fn new(answers: Option<&'a [usize]>) -> Guide<'a> {
         Guide {
             answers,
-            beam: 1,
             asked: Vec::new(),
         }
-    }
-
-    pub fn with_beam(self, beam: usize) -> Guide<'a> {
-        Guide { beam, ..self }
-    }
-
-    /// No user is asked.
-    pub fn by_rule(&self) -> bool {
-        self.answers.is_none()
     }
 
     /// Whether a user was asked about a vertex, and so has decided.

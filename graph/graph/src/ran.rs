@@ -65,7 +65,7 @@ struct Calls {
     vertex: Option<u32>,
     /// There are few kinds: they are searched one by one.
     costs: Vec<(u16, Cost)>,
-    open: Option<(u32, u16, u64)>,
+    open: Option<(u32, Call, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -98,18 +98,24 @@ impl Running {
     }
 
     /// A thread begins a call in this vertex.
-    pub fn enter(&mut self, thread: usize, vertex: u32, number: u16, ts: u64) {
-        self.of(thread).open = Some((vertex, number, ts));
+    pub fn enter(&mut self, thread: usize, vertex: u32, call: Call, ts: u64) {
+        self.of(thread).open = Some((vertex, call, ts));
     }
 
-    /// The call returns. A call that blocked ends in another vertex, and is no cost of either.
-    pub fn exit(&mut self, thread: usize, vertex: u32, end: CallEnd, ts: u64) {
+    /// The call returns, and tells when it began. A call that blocked ends in another vertex, and
+    /// is no cost of either.
+    pub fn exit(
+        &mut self,
+        thread: usize,
+        vertex: u32,
+        end: CallEnd,
+        ts: u64,
+    ) -> Option<(Call, u64)> {
         let calls = self.of(thread);
-        let Some((begun, number, since)) = calls.open.take() else {
-            return;
-        };
+        let (begun, call, since) = calls.open.take()?;
+        let number = call.number;
         if begun != vertex || number != end.number {
-            return;
+            return None;
         }
         let mut done = None;
         if calls.vertex != Some(vertex) {
@@ -129,6 +135,7 @@ impl Running {
         if let Some((before, costs)) = done {
             self.keep(before, costs);
         }
+        Some((call, since))
     }
 
     /// Keeps what a vertex's calls cost, if the clock found it running.
@@ -193,6 +200,10 @@ mod tests {
         }
     }
 
+    fn call(number: u16) -> Call {
+        Call { number, first: 0 }
+    }
+
     fn end(number: u16, result: i64) -> CallEnd {
         CallEnd { number, result }
     }
@@ -206,13 +217,13 @@ mod tests {
         }
         running.sample(8, spot(1));
         for (ts, result) in [(100, 5), (200, -11)] {
-            running.enter(0, 7, 1, ts);
+            running.enter(0, 7, call(1), ts);
             running.exit(0, 7, end(1, result), ts + 30);
         }
-        running.enter(0, 7, 0, 300);
+        running.enter(0, 7, call(0), 300);
         running.exit(0, 7, end(0, 0), 400);
         // It blocks, so that it ends in the next vertex.
-        running.enter(0, 7, 0, 500);
+        running.enter(0, 7, call(0), 500);
         running.exit(0, 8, end(0, 0), 9000);
         let name = |spot: Spot| ["", "f", "f", "g"][spot.place as usize].to_owned();
         let ran = running.finish(name);

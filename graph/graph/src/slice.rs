@@ -9,10 +9,6 @@ use crate::question::{Choice, Guide, Question, Topic};
 
 /// A longer path says no more.
 const LONGEST: usize = 64;
-/// Paths of a beam are compared after so many steps, as in Argus: a wrong turn shows only later.
-const STEPS: usize = 5;
-/// Most paths that are kept for each one that a comparison leaves.
-const BRANCHES: usize = 32;
 
 /// A vertex on the way back, and the edge by which it caused the one before (`None`: the first).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,9 +146,6 @@ pub fn slice(
     since: u64,
     guide: &mut Guide,
 ) -> Result<Vec<Step>, Box<Question>> {
-    if guide.by_rule() && guide.beam > 1 {
-        return Ok(beam(graph, vertex, since, guide.beam));
-    }
     let mut path = vec![Step { vertex, edge: None }];
     let (mut now, mut until) = (vertex, u64::MAX);
     while path.len() < LONGEST && graph.vertex(now).start >= since {
@@ -170,127 +163,6 @@ pub fn slice(
         (now, until) = (edge.from, edge.ts);
     }
     Ok(path)
-}
-
-/// A path of a beam.
-#[derive(Clone)]
-struct Path {
-    steps: Vec<Step>,
-    /// When its last vertex caused the one before.
-    until: u64,
-    /// How doubtful it is that all of it is causal.
-    doubt: u32,
-    /// Edges with a boost.
-    boosted: u32,
-    /// How far down in the rule's order its edges are.
-    order: u32,
-    /// It can't go further back.
-    is_whole: bool,
-}
-
-impl Path {
-    /// The least key is the best.
-    fn rank(&self) -> (u32, Reverse<u32>, u32) {
-        (self.doubt, Reverse(self.boosted), self.order)
-    }
-
-    fn end(&self) -> u32 {
-        self.steps[self.steps.len() - 1].vertex
-    }
-}
-
-/// How far an edge is from one that is certainly causal. As in Argus's own program (columbia/
-/// ArgusDebugger, utils/beam_search.cpp), strong edges, boosted weak ones and other weak ones are
-/// equally far apart. Our additions: a message that woke nobody is in between, and an edge from a
-/// thread's own order is strong.
-fn doubt(graph: &Graph, edge: &Edge, boosted: bool) -> u32 {
-    const HALF: u32 = 1;
-    const MAYBE: u32 = 2;
-    match edge.kind() {
-        kind if kind.was_ordered() => 0,
-        EdgeKind::Weak if boosted => HALF,
-        kind if kind.is_strong() && (boosted || !graph.woke_nobody(edge)) => 0,
-        kind if kind.is_strong() => HALF,
-        _ => MAYBE,
-    }
-}
-
-/// The path back with the least doubt, among the `width` best ones that are followed at once, as
-/// the final version of Argus searches: a wrong turn at an ambiguous vertex shows in the weak edges
-/// that follow it. Our additions: of two equally doubtful paths the one with more boosted edges is
-/// better, then the one that keeps to the rule's order; paths that meet become one; one path is
-/// taken in the end.
-fn beam(graph: &Graph, vertex: u32, since: u64, width: usize) -> Vec<Step> {
-    let mut paths = vec![Path {
-        steps: vec![Step { vertex, edge: None }],
-        until: u64::MAX,
-        doubt: 0,
-        boosted: 0,
-        order: 0,
-        is_whole: false,
-    }];
-    for step in 1..LONGEST {
-        let (mut next, open): (Vec<Path>, Vec<Path>) =
-            paths.into_iter().partition(|path| path.is_whole);
-        if open.is_empty() {
-            paths = next;
-            break;
-        }
-        for path in open {
-            longer(graph, path, since, &mut next);
-        }
-        next.sort_by_key(Path::rank);
-        let mut ends = Vec::new();
-        next.retain(|path| {
-            let is_new = path.is_whole || !ends.contains(&path.end());
-            ends.push(path.end());
-            is_new
-        });
-        let kept = if step % STEPS == 0 {
-            width
-        } else {
-            width * BRANCHES
-        };
-        next.truncate(kept);
-        paths = next;
-    }
-    let best = paths.into_iter().min_by_key(Path::rank);
-    best.map_or_else(Vec::new, |path| path.steps)
-}
-
-/// The path with each of the edges that may have caused its end.
-fn longer(graph: &Graph, path: Path, since: u64, found: &mut Vec<Path>) {
-    let end = path.end();
-    let is_far = graph.vertex(end).start < since;
-    let mut causes = if is_far {
-        Vec::new()
-    } else {
-        causes(graph, end, path.until)
-    };
-    causes.retain(|edge| !path.steps.iter().any(|step| step.vertex == edge.from));
-    if causes.is_empty() {
-        found.push(Path {
-            is_whole: true,
-            ..path
-        });
-        return;
-    }
-    for (edge, order) in causes.iter().zip(0..) {
-        let boosted = is_boosted(graph, edge);
-        let mut steps = path.steps.clone();
-        steps.push(Step {
-            vertex: edge.from,
-            edge: Some(edge.kind()),
-        });
-        found.push(Path {
-            steps,
-            until: edge.ts,
-            doubt: path.doubt + doubt(graph, edge, boosted),
-            boosted: path.boosted + u32::from(boosted),
-            order: path.order + order,
-            is_whole: false,
-        });
-    }
 }
 
 #[cfg(test)]
@@ -379,58 +251,6 @@ mod tests {
         }
     }
 
-    /// Vertex 6 of thread 0 was woken by two: by thread 2, of which nobody knows why it ran, and
-    /// before by thread 1, which a request of thread 3 had set off.
-    fn ambiguous() -> Graph {
-        let mut vertices = Vertices::default();
-        for (thread, start) in [(3, 10), (1, 5), (1, 20), (2, 1), (2, 30), (0, 2), (0, 40)] {
-            vertices.push(Vertex {
-                thread,
-                start,
-                end: start + 2,
-                blocks: 1,
-                ..Vertex::default()
-            });
-        }
-        vertices.change(2, |row| (row.cause, row.from) = (EdgeKind::Ipc as u8, 0));
-        vertices.change(6, |row| (row.cause, row.from) = (EdgeKind::Wake as u8, 4));
-        let meta = Meta {
-            threads: vec![ThreadMeta::default(); 4],
-            ..Meta::default()
-        };
-        Graph::new(meta, vertices, vec![wake(2, 6, 0, 39)])
-    }
-
-    fn by_rule(graph: &Graph, beam: usize) -> Vec<u32> {
-        let mut guide = Guide::new(None).with_beam(beam);
-        let path = slice(graph, 6, 3, &mut guide).unwrap();
-        path.iter().map(|step| step.vertex).collect()
-    }
-
-    #[test]
-    fn of_two_wakers_a_beam_follows_the_one_whose_own_cause_is_known() {
-        let graph = ambiguous();
-        assert_eq!(
-            by_rule(&graph, 1),
-            [6, 4, 3],
-            "the newest, through a weak edge"
-        );
-        assert_eq!(by_rule(&graph, 4), [6, 2, 0]);
-        let asked = slice(&graph, 6, 3, &mut Guide::new(Some(&[])));
-        assert!(asked.is_err(), "who answers is asked all the same");
-    }
-
-    #[test]
-    fn a_beam_takes_the_rule_s_way_where_nothing_else_decides() {
-        let plain = graph(["wait+0x1", "wake+0x1", "other+0x1", "main+0x1"]);
-        let shared = graph(["serve+0x1", "serve+0x9", "other+0x1", "main+0x1"]);
-        for (graph, way) in [(plain, [3, 2]), (shared, [3, 1])] {
-            let mut guide = Guide::new(None).with_beam(4);
-            let path = slice(&graph, 3, 0, &mut guide).unwrap();
-            assert_eq!(path.iter().map(|step| step.vertex).collect::<Vec<_>>(), way);
-        }
-    }
-
     /// Thread 2 woke thread 0 at 20, and got a message of thread 1 at `received`.
     fn woken_and_told(received: u64) -> Graph {
         let mut vertices = Vertices::default();
@@ -458,24 +278,8 @@ mod tests {
     #[test]
     fn what_came_after_a_wake_is_no_cause_of_it() {
         for (received, way) in [(15, vec![3, 1, 0]), (30, vec![3, 1])] {
-            for beam in [1, 4] {
-                let mut guide = Guide::new(None).with_beam(beam);
-                let path = slice(&woken_and_told(received), 3, 0, &mut guide).unwrap();
-                assert_eq!(path.iter().map(|s| s.vertex).collect::<Vec<_>>(), way);
-            }
-        }
-    }
-
-    #[test]
-    fn a_weak_edge_within_one_rare_function_is_half_a_doubt() {
-        let sites = ["serve+0x1", "serve+0x9", "other+0x1", "main+0x1"];
-        for (after, expected) in [(2, 1), (3, 2)] {
-            let mut graph = graph(sites);
-            graph.vertices.details_mut(3).stack = after;
-            let weak = Graph::into(&graph, 3).next().unwrap();
-            assert_eq!((weak.kind(), weak.from), (EdgeKind::Weak, 0));
-            let doubt = doubt(&graph, &weak, is_boosted(&graph, &weak));
-            assert_eq!(doubt, expected, "{after}");
+            let path = slice(&woken_and_told(received), 3, 0, &mut Guide::new(None)).unwrap();
+            assert_eq!(path.iter().map(|s| s.vertex).collect::<Vec<_>>(), way);
         }
     }
 }

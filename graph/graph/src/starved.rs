@@ -11,24 +11,31 @@ use crate::vertex::Vertex;
 pub struct Starved {
     /// ns without a CPU.
     pub dur: u64,
-    /// Who had that CPU for longest meanwhile, as far as that was recorded.
+    /// Who had that CPU for most of that time, as far as that was recorded. (A limit of the CPU's
+    /// time holds a thread back, too, and then nobody needs to have it.)
     pub tid: Option<u32>,
     pub thread: Option<String>,
 }
 
+/// Shorter times without a CPU are usual, ns.
+const SHORTEST: u64 = 1_000_000;
+
 /// Whether a thread had no CPU for most of a vertex.
 pub fn is_starved(vertex: &Vertex) -> bool {
-    vertex.run < (vertex.end - vertex.start) / 2
+    let whole = vertex.end - vertex.start;
+    vertex.run < whole / 2 && whole - vertex.run >= SHORTEST
 }
 
 /// Of the thread of a vertex in which it could run all the time.
 pub fn starved(graph: &Graph, vertex: u32) -> Option<Starved> {
     let row = graph.vertex(vertex);
     is_starved(&row).then(|| {
+        let dur = row.end - row.start - row.run;
         let by = busiest(graph, row.cpu, (row.start, row.end), row.thread);
-        let by = by.map(|thread| &graph.meta.threads[thread as usize]);
+        let by = by.filter(|&(_, ran)| ran * 2 > dur);
+        let by = by.map(|(thread, _)| &graph.meta.threads[thread as usize]);
         Starved {
-            dur: row.end - row.start - row.run,
+            dur,
             tid: by.map(|thread| thread.tid),
             thread: by.map(|thread| thread.name.clone()),
         }
@@ -45,8 +52,9 @@ pub fn share_of_run(vertex: &Vertex, from: u64, to: u64) -> u64 {
     (run / u128::from(vertex.end - vertex.start)) as u64
 }
 
-/// The thread, other than `except`, that had a CPU for longest in a stretch of time.
-pub fn busiest(graph: &Graph, cpu: u16, (from, to): (u64, u64), except: u32) -> Option<u32> {
+/// The thread, other than `except`, that had a CPU for longest in a stretch of time, and for how
+/// many ns.
+pub fn busiest(graph: &Graph, cpu: u16, (from, to): (u64, u64), except: u32) -> Option<(u32, u64)> {
     let run = |thread: u32| -> u64 {
         let list = graph.of(thread);
         let first = list.partition_point(|&index| graph.vertex(index).end < from);
@@ -60,7 +68,7 @@ pub fn busiest(graph: &Graph, cpu: u16, (from, to): (u64, u64), except: u32) -> 
     let threads = 0..graph.meta.threads.len() as u32;
     let others = threads.filter(|&thread| thread != except);
     let (most, thread) = others.map(|thread| (run(thread), thread)).max()?;
-    (most > 0).then_some(thread)
+    (most > 0).then_some((thread, most))
 }
 
 #[cfg(test)]
@@ -69,16 +77,18 @@ mod tests {
     use crate::graph::{Meta, ThreadMeta};
     use crate::vertices::Vertices;
 
-    /// Thread 0 could run for 100 ns; threads 1 and 2 ran meanwhile, on its CPU and on another.
+    const MS: u64 = 1_000_000;
+
+    /// Thread 0 could run for 100 ms; threads 1 and 2 ran meanwhile, on its CPU and on another.
     fn graph(run: u64) -> Graph {
         let mut vertices = Vertices::default();
         for (thread, cpu, run) in [(0, 3, run), (1, 3, 80), (2, 4, 100)] {
             vertices.push(Vertex {
                 thread,
                 cpu,
-                run,
-                start: 10,
-                end: 110,
+                run: run * MS,
+                start: 10 * MS,
+                end: 110 * MS,
                 ..Vertex::default()
             });
         }
@@ -97,8 +107,15 @@ mod tests {
     #[test]
     fn the_thread_that_had_a_starved_threads_cpu_is_named() {
         let told = starved(&graph(20), 0).unwrap();
-        assert_eq!((told.dur, told.tid), (80, Some(6)));
+        assert_eq!((told.dur, told.tid), (80 * MS, Some(6)));
         assert_eq!(told.thread.as_deref(), Some("t6"));
         assert!(starved(&graph(60), 0).is_none());
+    }
+
+    #[test]
+    fn who_had_the_cpu_for_a_small_part_only_held_nobody_back() {
+        let mut graph = graph(20);
+        graph.vertices.change(1, |row| row.run = 30 * MS);
+        assert_eq!(starved(&graph, 0).unwrap().tid, None);
     }
 }

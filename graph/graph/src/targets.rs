@@ -30,20 +30,23 @@ pub struct Target {
     pub fd: i32,
     pub ts: u64,
     pub text: String,
+    /// Place in `Meta::hosts`.
+    #[serde(default)]
+    pub host: u32,
 }
 
-/// What a process's descriptor was at a time: as it was first known then or later, else as it was
-/// known last. `all` is in the order that [`targets`] makes.
-pub(crate) fn target_at(all: &[Target], pid: u32, fd: i32, ts: u64) -> Option<&Target> {
-    let next = all.partition_point(|known| known.place() < (pid, fd, ts));
-    let is_it = |known: &&Target| (known.pid, known.fd) == (pid, fd);
+/// What a descriptor, by host, process and number, was at a time: as it was first known then or
+/// later, else as it was known last. `all` is in the order that [`targets`] makes.
+pub(crate) fn target_at(all: &[Target], key: (u32, u32, i32), ts: u64) -> Option<&Target> {
+    let next = all.partition_point(|known| known.place() < (key, ts));
+    let is_it = |known: &&Target| known.place().0 == key;
     let later = all.get(next).filter(is_it);
     later.or_else(|| all.get(next.checked_sub(1)?).filter(is_it))
 }
 
 impl Target {
-    fn place(&self) -> (u32, i32, u64) {
-        (self.pid, self.fd, self.ts)
+    pub(crate) fn place(&self) -> ((u32, u32, i32), u64) {
+        ((self.host, self.pid, self.fd), self.ts)
     }
 }
 
@@ -86,6 +89,7 @@ pub(crate) fn targets<'n>(
         fd: fact.fd,
         ts: fact.ts,
         text: text(fact),
+        host: 0,
     });
     let mut all: Vec<Target> = told.collect();
     // A fact that was found later about the same descriptor stands behind the first, and is
@@ -198,12 +202,12 @@ mod tests {
             fact(10, 3, "/old, of process 7"),
         ];
         let all = targets(&facts, |_| None);
-        let at = |fd, ts| target_at(&all, 1, fd, ts).map(|target| &target.text[..]);
+        let at = |fd, ts| target_at(&all, (0, 1, fd), ts).map(|target| &target.text[..]);
         let old = Some("/old, of process 7");
         assert_eq!([5, 10].map(|ts| at(3, ts)), [old; 2]);
         assert_eq!([11, 50].map(|ts| at(3, ts)), [Some("/a"); 2]);
         assert_eq!([51, 90, 99].map(|ts| at(3, ts)), [Some("/new"); 3]);
         assert_eq!([at(4, 99), at(5, 1), at(2, 1)], [Some("/b"), None, None]);
-        assert_eq!(target_at(&all, 2, 3, 1), None);
+        assert_eq!(target_at(&all, (0, 2, 3), 1), None);
     }
 }

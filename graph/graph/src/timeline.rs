@@ -142,7 +142,7 @@ impl Drawing<'_> {
                 each((kind, self.offset(row.start), dur, row.run, name, stack));
             }
             let next = list.get(place + 1).map(|&next| graph.vertex(next).start);
-            let until = next.unwrap_or(graph.meta.last);
+            let until = next.unwrap_or(graph.until(thread));
             if row.blocks == 1 && until > row.end && until >= self.from {
                 let call = row.call().map_or("blocked".into(), |call| call.name());
                 let name = match graph.target(index) {

@@ -6,7 +6,8 @@
  * deadlock: main waits for the end of a thread; two threads wait for each other's lock.
  * unix, tcp: for the answer of a process that has read the request, and sleeps.
  * backlog: of one that listens, and never accepts.
- * child: for the end of a process. file: for its lock on a file, whose name is the next word. */
+ * child: for the end of a process. file: for its lock on a file, whose name is the next word.
+ * writer: for a thread that holds a read-write lock for writing. */
 #include "crowd.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -49,6 +50,25 @@ static void sleep_for_ever(void)
     tell("culprit");
     for (;;)
         pause();
+}
+
+static void *writes(void *lock)
+{
+    pthread_rwlock_wrlock(lock);
+    pthread_barrier_wait(&together);
+    sleep_for_ever();
+    return NULL;
+}
+
+static void behind_a_writer(void)
+{
+    static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+    pthread_t thread;
+    pthread_barrier_init(&together, NULL, 2);
+    if (pthread_create(&thread, NULL, writes, &lock))
+        abort();
+    pthread_barrier_wait(&together);
+    pthread_rwlock_rdlock(&lock);
 }
 
 static int is_culprit(void)
@@ -125,6 +145,8 @@ int main(int count, char **words)
     alarm(count > 3 ? atoi(words[3]) : SECONDS);
     if (!strcmp(mode, "deadlock"))
         deadlock();
+    else if (!strcmp(mode, "writer"))
+        behind_a_writer();
     else if (!strcmp(mode, "unix"))
         over_unix_socket();
     else if (!strcmp(mode, "tcp") || !strcmp(mode, "backlog"))

@@ -87,7 +87,7 @@ static void semaphore_of_a_poller(const char *folder)
     ends[0] = eventfd(0, 0);
     bystanders();
     start(post_when_told, NULL);
-    truth("input", getpid(), tid_of_owner);
+    truth("unknown", getpid(), tid_of_owner);
     sem_wait(&items);
 }
 
@@ -210,6 +210,42 @@ static void pipe_that_a_child_has(const char *folder)
         ;
 }
 
+static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, answered = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t of_both = PTHREAD_MUTEX_INITIALIZER;
+static int questions, answers;
+
+static void *brings_answer(void *unused)
+{
+    pthread_mutex_lock(&of_both);
+    while (questions == 0)
+        pthread_cond_wait(&asked, &of_both);
+    questions--;
+    answers++;
+    pthread_cond_signal(&answered);
+    pthread_mutex_unlock(&of_both);
+    return unused;
+}
+
+static void *brings_question(void *unused)
+{
+    pthread_mutex_lock(&of_both);
+    while (answers == 0)
+        pthread_cond_wait(&answered, &of_both);
+    questions++;
+    pthread_cond_signal(&asked);
+    pthread_mutex_unlock(&of_both);
+    return unused;
+}
+
+/* Each of two threads would wake the other, once it finds what the other is to bring. */
+static void conditions_that_do_not_hold(const char *folder)
+{
+    start(brings_answer, NULL);
+    pthread_t other = start(brings_question, NULL);
+    truth("deadlock", getpid(), 0);
+    pthread_join(other, NULL);
+}
+
 const struct scenario by_owners[] = {
     {"semaphore_of_a_process", semaphore_of_a_process},
     {"semaphore_of_a_handler", semaphore_of_a_handler},
@@ -219,5 +255,6 @@ const struct scenario by_owners[] = {
     {"semaphore_of_a_poller", semaphore_of_a_poller},
     {"pair_of_a_reader", pair_of_a_reader},
     {"pair_of_two", pair_of_two},
+    {"conditions_that_do_not_hold", conditions_that_do_not_hold},
     {NULL, NULL},
 };

@@ -277,6 +277,70 @@ static void execs_beside_a_traced_thread(const char *folder)
     waitpid(child, NULL, 0);
 }
 
+/* The first waits at a condition that its child would signal, once that has a mutex of both, which
+ * another child holds while it reads a FIFO. */
+static void shared_condition(const char *folder)
+{
+    struct { pthread_mutex_t held, own; pthread_cond_t done; int is_done; } *all;
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        exit(6);
+    pthread_mutexattr_t of_mutex;
+    pthread_condattr_t of_condition;
+    pthread_mutexattr_init(&of_mutex);
+    pthread_condattr_init(&of_condition);
+    pthread_mutexattr_setpshared(&of_mutex, PTHREAD_PROCESS_SHARED);
+    pthread_condattr_setpshared(&of_condition, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&all->held, &of_mutex);
+    pthread_mutex_init(&all->own, &of_mutex);
+    pthread_cond_init(&all->done, &of_condition);
+    char *path = new_fifo(folder);
+    pid_t holder = fork();
+    if (holder == 0) {
+        pthread_mutex_lock(&all->held);
+        read_one(open(path, O_RDWR));
+        exit(0);
+    }
+    settle();
+    if (fork() == 0) {
+        pthread_mutex_lock(&all->held);
+        pthread_mutex_lock(&all->own);
+        all->is_done = 1;
+        pthread_cond_signal(&all->done);
+        pthread_mutex_unlock(&all->own);
+        exit(0);
+    }
+    settle();
+    truth("input", holder, holder);
+    pthread_mutex_lock(&all->own);
+    while (!all->is_done)
+        pthread_cond_wait(&all->done, &all->own);
+}
+
+/* Both children have the end of the pipe. One would write once it has read; the other, which is
+ * stopped, only inherited it. */
+static void pipe_of_two_children(const char *folder)
+{
+    int ends[2];
+    new_pipe(ends);
+    char *path = new_fifo(folder);
+    pid_t writer = fork();
+    if (writer == 0) {
+        close(ends[0]);
+        read_one(open(path, O_RDWR));
+        exit(write(ends[1], "", 1) < 0);
+    }
+    if (fork() == 0) {
+        close(ends[0]);
+        raise(SIGSTOP);
+        exit(0);
+    }
+    close(ends[1]);
+    settle();
+    truth("input", writer, writer);
+    read_one(ends[0]);
+}
+
 const struct scenario in_processes[] = {
     {"execs_beside_a_traced_thread", execs_beside_a_traced_thread},
     {"file_locks", file_locks},
@@ -290,5 +354,7 @@ const struct scenario in_processes[] = {
     {"robust_lock", robust_lock},
     {"shared_word", shared_word},
     {"stopped_sharer", stopped_sharer},
+    {"shared_condition", shared_condition},
+    {"pipe_of_two_children", pipe_of_two_children},
     {NULL, NULL},
 };

@@ -96,10 +96,87 @@ static void *beat(void *unused)
     return unused;
 }
 
+static void *wait_for_any_change(void *unused)
+{
+    tid_of_holder = own_tid();
+    pthread_mutex_lock(&one);
+    pthread_cond_wait(&changed, &one);
+    return unused;
+}
+
+/* The same, and the thread asks for nothing: any signal would do. */
+static void wakeup_before_the_wait(const char *folder)
+{
+    (void)folder;
+    pthread_cond_signal(&changed);
+    start(beat, NULL);
+    pthread_t worker = start(wait_for_any_change, NULL);
+    truth("lost-wakeup", getpid(), tid_of_holder);
+    pthread_join(worker, NULL);
+}
+
+/* main would signal once the worker has ended, which waits for the signal. */
+static void signal_behind_the_join(const char *folder)
+{
+    (void)folder;
+    pthread_t worker = start(wait_for_change, NULL);
+    truth("deadlock", getpid(), 0);
+    pthread_join(worker, NULL);
+    pthread_mutex_lock(&one);
+    done = 1;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&one);
+}
+
+static void *signal_at_a_word(void *path)
+{
+    char word[8] = "";
+    int fd = open(path, O_RDWR);
+    while (strcmp(word, "go now\n") != 0)
+        if (read(fd, word, sizeof word - 1) <= 0)
+            return NULL;
+    pthread_mutex_lock(&one);
+    done = 1;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&one);
+    return NULL;
+}
+
+/* The same, and another thread would signal as soon as it has read a certain word. */
+static void signal_behind_the_join_beside_a_reader(const char *folder)
+{
+    start(signal_at_a_word, new_fifo(folder));
+    signal_behind_the_join(folder);
+}
+
 /* The heartbeat thread could signal, but it never does. */
 static void lost_wakeup_beside_a_heartbeat(const char *folder)
 {
     start(beat, NULL);
+    pthread_t worker = start(wait_for_change, NULL);
+    truth("unknown", 0, 0);
+    pthread_join(worker, NULL);
+}
+
+static void *wait_again_and_again(void *unused)
+{
+    static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+    struct timespec until;
+    pthread_mutex_lock(&own);
+    for (;;) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1;
+        pthread_cond_timedwait(&never, &own, &until);
+    }
+    return unused;
+}
+
+/* The same, of a thread that waits for a condition of its own, a second at a time. */
+static void lost_wakeup_beside_a_limited_wait(const char *folder)
+{
+    (void)folder;
+    start(wait_again_and_again, NULL);
     pthread_t worker = start(wait_for_change, NULL);
     truth("unknown", 0, 0);
     pthread_join(worker, NULL);
@@ -291,7 +368,11 @@ const struct scenario in_threads[] = {
     {"lock_of_a_sleeper", lock_of_a_sleeper},
     {"ab_ba", ab_ba},
     {"lost_wakeup", lost_wakeup},
+    {"wakeup_before_the_wait", wakeup_before_the_wait},
+    {"signal_behind_the_join", signal_behind_the_join},
+    {"signal_behind_the_join_beside_a_reader", signal_behind_the_join_beside_a_reader},
     {"lost_wakeup_beside_a_heartbeat", lost_wakeup_beside_a_heartbeat},
+    {"lost_wakeup_beside_a_limited_wait", lost_wakeup_beside_a_limited_wait},
     {"any_of_two", any_of_two},
     {"starved_pool", starved_pool},
     {"polled_flag", polled_flag},

@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use flagfinder_files::{
-    facts_of, kind_of, open_named, open_of_process, openers, read_at, resolve_within, Kind, OfCopy,
+    facts_of, kind_of, open_as, open_named, open_of_process, openers, read_at, resolve_within,
+    Kind, OfCopy,
 };
 use fuse::Served;
 
@@ -236,6 +237,18 @@ fn what_a_process_may_not_read_is_not_opened_for_it() {
     }
     let found = open_of_process(stranger.0.id(), &public).expect("all may");
     assert_eq!(text_of(found.file), "for all");
+    let closed = folder.join("closed");
+    fs::create_dir(&closed).expect("a folder");
+    fs::write(closed.join("file"), "hunter2").expect("a file");
+    fs::set_permissions(closed.join("file"), Permissions::from_mode(0o644)).expect("its mode");
+    fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("its mode");
+    for name in [&secret, &closed.join("file")] {
+        let error = open_as(name, (NOBODY, NOBODY)).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert_eq!(text_of(open_as(name, (0, 0)).expect("root may")), "hunter2");
+    }
+    let found = open_as(&public, (NOBODY, NOBODY)).expect("all may");
+    assert_eq!(text_of(found), "for all");
     // Our own rights are back.
     assert_eq!(text_of(open_named(&secret).expect("we may")), "hunter2");
     fs::remove_dir_all(&folder).expect("removed");

@@ -32,6 +32,9 @@ pub struct Asked {
     /// A task of its event loop is told of: what ends that task's wait. `nobody` says more.
     #[serde(default)]
     pub of_task: Option<RootKind>,
+    /// All tasks of that loop wait for locks, which no new client gives back.
+    #[serde(default)]
+    pub is_locked: bool,
     /// The machine's code need not be looked at, as that of a shell, which would be held meanwhile.
     #[serde(default)]
     pub tells_all: bool,

@@ -93,6 +93,7 @@ pub fn own_handlers(pid: u32) -> Option<String> {
         (libc::SIGIO, "SIGIO"),
         (libc::SIGVTALRM, "SIGVTALRM"),
     ];
+    const NAMED: usize = 4;
     let handled = handled(pid);
     let own = OWN.iter().filter(|(signal, _)| has(handled, *signal));
     let mut names: Vec<String> = own.map(|(_, name)| (*name).to_owned()).collect();
@@ -101,7 +102,10 @@ pub fn own_handlers(pid: u32) -> Option<String> {
         real.filter(|one| has(handled, *one))
             .map(|one| format!("signal {one}")),
     );
-    (!names.is_empty()).then(|| names.join(", "))
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let more = (more > 0).then(|| format!(" and {more} more"));
+    (!names.is_empty()).then(|| names.join(", ") + &more.unwrap_or_default())
 }
 
 fn has(signals: u64, signal: i32) -> bool {

@@ -39,8 +39,16 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         if let Some(other) = others.max_by_key(|way| way.links.len()) {
             return other.clone().chosen();
         }
-        // It is a circle only if no thread that is known to owe leads on.
-        return close(top[0].clone(), node, at);
+        // It is a circle only if no thread that is known to owe leads on. It is a certain one if
+        // there is no other thread, as copies of others read made-up data.
+        let mut circle = top[0].clone();
+        if ways
+            .iter()
+            .any(|way| way.by_elimination && way.known == Known::Assumed)
+        {
+            circle.links[0].known = Known::Assumed;
+        }
+        return close(circle, node, at);
     }
     let root = |way: &Way| match &way.outcome {
         Outcome::Root(root, _) => Some(root.clone()),
@@ -137,7 +145,7 @@ fn undecided(ways: &[Way], like: &Way, node: &Node) -> Chosen {
     sorted.sort_by_key(|way| way.weight() == Some(Weight::Idle));
     // One thread may end the wait in several ways.
     let owed_by = |way: &Way| way.links[0].owed_by.as_ref().map(|owed| owed.node.tid);
-    let mut owing: Vec<Option<u32>> = ways.iter().map(owed_by).collect();
+    let mut owing: Vec<Option<u32>> = ways.iter().filter(|w| !w.passes()).map(owed_by).collect();
     owing.sort_unstable();
     owing.dedup();
     let what = match owing.len() {
@@ -178,8 +186,14 @@ fn nobody(ways: &[Way], node: &Node, at: usize, nested: bool) -> Chosen {
             node.tid
         )
     };
+    // Where a thread is left that goes on, the process as a whole does.
+    let goes_on = ways.iter().any(Way::passes);
+    let end = || match goes_on {
+        true => End::unknown(what()),
+        false => End::new(RootKind::Deadlock, Weight::Circle, what()),
+    };
     match &way.outcome {
-        Outcome::Circle { at: to, note } => {
+        Outcome::Circle { at: to, note } if !goes_on => {
             let by_elimination = ways.iter().any(|way| way.by_elimination);
             let note = note.clone();
             let note = note.or_else(|| by_elimination.then(what));
@@ -192,15 +206,19 @@ fn nobody(ways: &[Way], node: &Node, at: usize, nested: bool) -> Chosen {
             ..ends_with(way, node, End::unknown("it waits for any of these threads"))
         },
         _ => {
-            let end = End::new(RootKind::Deadlock, Weight::Circle, what());
-            match (ways, &way.links[..]) {
+            let mut chosen = match (ways, &way.links[..]) {
                 // The only other thread is where the chain ends.
                 ([_], [_, .., last]) => Chosen {
                     links: way.links.clone(),
-                    ..Chosen::end(end, &last.waiter)
+                    ..Chosen::end(end(), &last.waiter)
                 },
-                _ => ends_with(way, node, end),
+                _ => ends_with(way, node, end()),
+            };
+            if let Outcome::Root(root, _) = &mut chosen.outcome {
+                root.assumed = true;
+                root.note = Some(root.what.clone());
             }
+            chosen
         }
     }
 }
@@ -266,6 +284,18 @@ mod tests {
             root(&choose(back(), &node(1), 0, false)).kind,
             RootKind::Deadlock
         );
+    }
+
+    #[test]
+    fn a_circle_is_certain_if_no_other_thread_is_left() {
+        let back = |known| Way {
+            by_elimination: true,
+            ..way(2, known, circle_to(0))
+        };
+        let is_assumed = |ways| root(&choose(ways, &node(1), 0, false)).assumed;
+        assert!(!is_assumed(vec![back(Known::Proved)]));
+        let other = way(3, Known::Assumed, Chosen::bare(Outcome::Passes));
+        assert!(is_assumed(vec![back(Known::Proved), other]));
     }
 
     #[test]
@@ -443,7 +473,7 @@ mod tests {
             false,
         );
         let (root_, told) = (root(&circle), "no thread is left");
-        assert!(root_.what.starts_with(told) && !root_.assumed, "{root_:?}");
+        assert!(root_.what.starts_with(told) && root_.assumed, "{root_:?}");
         let reads = || End::outside(RootKind::Input, "nobody has typed");
         let is_assumed = |known| {
             let ways = vec![way(2, known, ends(2, reads()))];
@@ -502,5 +532,19 @@ mod tests {
             .starts_with("no thread is left that could end"));
         let nested = choose(vec![idle()], &node(1), 1, true);
         assert!(matches!(nested.outcome, Outcome::Idle));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_time_is_told_and_the_process_is_no_deadlock() {
+        let back = || way(2, Known::Assumed, circle_to(0));
+        let passes = way(3, Known::Assumed, Chosen::bare(Outcome::Passes));
+        let chosen = choose(vec![back(), passes], &node(1), 0, false);
+        let root_ = root(&chosen);
+        assert_eq!((root_.kind, root_.assumed), (RootKind::Unknown, true));
+        let told = "thread 3 () waits for time, and no copy ended the wait";
+        assert!(root_.what.contains(told), "{root_:?}");
+        assert!(chosen.is_nobody(&node(1)));
+        let alone = choose(vec![back()], &node(1), 0, false);
+        assert_eq!(root(&alone).kind, RootKind::Deadlock);
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::process::Processes;
 use super::report::Chain;
 use super::terms::Terms;
-use super::{finish, follow, why, InSource, WhyOptions, WhyReport};
+use super::{finish, why, InSource, Search, WhyOptions, WhyReport};
 use crate::report::SpinReport;
 use crate::spin::SpinOptions;
 
@@ -87,7 +87,9 @@ pub fn why_each(
             core: None,
         };
         let spun = SpinReport::of_live(pid);
-        let report = follow(spun, &mut processes, None, in_source, terms);
+        let mut search = Search::begin(spun, &mut processes, None, in_source, terms);
+        let found = search.follow();
+        let report = search.report(found);
         hear(&(pid, Ok(report.clone())));
         for link in &report.links {
             seen.insert(link.waiter.pid);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flagfinder_code::{Code, Spot};
 use flagfinder_files::{facts_of, path_of_process};
-use flagfinder_flags::ENDLESS;
+use flagfinder_flags::{Flag, ENDLESS};
 use flagfinder_linux::clock;
 use flagfinder_linux::proc::{is_over, link, Stat};
 use flagfinder_linux::syscalls::{self, Role};
@@ -14,12 +14,11 @@ use flagfinder_linux::timeout::shown;
 use flagfinder_linux::traits;
 
 use super::asked::Asked;
+use super::go::Tasks;
 use super::obstacle::{Debtor, End, Obstacle, Side, State, Who};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{
-    children, files, flags, goroutines, held, in_core, ipc, java, locked, mounts, stopped,
-};
+use super::{children, files, flags, go, held, in_core, ipc, java, locked, mounts, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -36,15 +35,29 @@ pub struct Examined {
     pub stack: Vec<Code>,
     /// The innermost place of the program's author.
     pub at: Option<Spot>,
+    /// What keeps the thread is what keeps the last of these.
+    pub tasks: Option<Tasks>,
 }
 
 impl Examined {
-    fn bare(state: State) -> Examined {
+    fn of(state: State, stack: Vec<Code>, at: Option<Spot>) -> Examined {
         Examined {
             state,
-            stack: Vec::new(),
-            at: None,
+            stack,
+            at,
+            tasks: None,
         }
+    }
+
+    fn of_tasks(found: go::Looked) -> Examined {
+        Examined {
+            tasks: Some(found.tasks),
+            ..Examined::of(found.state, found.stack, found.at)
+        }
+    }
+
+    fn bare(state: State) -> Examined {
+        Examined::of(state, Vec::new(), None)
     }
 
     fn end(end: End) -> Examined {
@@ -78,7 +91,8 @@ pub fn examine(
     if is_over(activity.state) {
         return over(process, pid, tid);
     }
-    let frozen = || (!process.is_dead).then(|| stopped::frozen(pid)).flatten();
+    let is_dead = process.is_dead;
+    let frozen = || (!is_dead).then(|| stopped::frozen(pid)).flatten();
     if let Some(end) = stopped::stopped(pid, &activity).or_else(frozen) {
         return Examined::end(end);
     }
@@ -88,8 +102,7 @@ pub fn examine(
     if activity.wants < pick::HOT {
         if let Some(obstacle) = java::owed(process, tid) {
             let (stack, at) = stack(process, &activity);
-            let state = State::Waits(vec![obstacle]);
-            return Examined { state, stack, at };
+            return Examined::of(State::Waits(vec![obstacle]), stack, at);
         }
     }
     let asks = stepped.is_some_and(ThreadReport::has_flag)
@@ -99,24 +112,60 @@ pub fn examine(
     if let Some(asked) = asked.filter(|asked| asks && !asked.blocks) {
         let (stack, at) = stack(process, &activity);
         let state = State::Waits(vec![flags::in_source(pid, asked)]);
-        return Examined { state, stack, at };
+        return Examined::of(state, stack, at);
     }
     if let Some(found) = stepped.filter(|thread| thread.has_flag()) {
         let (stack, at) = stack(process, &activity);
-        let state = State::Waits(flags::obstacles(processes, pid, found));
-        return Examined { state, stack, at };
+        let obstacles = flags::obstacles(processes, pid, found);
+        let words = found.flags.iter().filter(|one| one.is_word());
+        let words: Vec<&Flag> = words.map(|one| &one.flag).collect();
+        let in_go = match obstacles.iter().all(|one| one.debtors.is_empty()) {
+            true => go::polled(processes, (pid, tid), &words, (stack.clone(), at.clone())),
+            false => None,
+        };
+        let in_java = match obstacles.iter().all(|one| one.debtors.is_empty()) {
+            true => processes
+                .get(pid)
+                .and_then(|process| java::polls(process, tid, Some(found))),
+            false => None,
+        };
+        return match (in_go, in_java) {
+            (Some(found), _) => Examined::of_tasks(found),
+            (_, Some((obstacle, own))) => {
+                Examined::of(State::Waits(vec![obstacle]), stack, own.or(at))
+            }
+            _ => Examined::of(State::Waits(obstacles), stack, at),
+        };
+    }
+    if let Some((obstacle, at)) = java::polls(process, tid, stepped) {
+        return Examined::of(State::Waits(vec![obstacle]), Vec::new(), at);
     }
     // More of a processor would not end such a loop.
     if stepped.is_some_and(|thread| thread.reason.starts_with(ENDLESS)) {
         return Examined::end(busy(&activity, stepped));
     }
-    if let Some(obstacle) = stopped::starved(pid, &activity) {
+    // Who had the processors then is not in a core.
+    if is_dead && activity.call.is_none() {
+        return Examined::end(in_core::runs(stepped));
+    }
+    let starved = || stopped::starved(pid, &activity);
+    if let Some(obstacle) = (!is_dead).then(starved).flatten() {
         return Examined::bare(State::Waits(vec![obstacle]));
     }
-    if activity.wants >= pick::HOT {
+    if activity.wants >= pick::HOT && !is_dead {
         return Examined::end(busy(&activity, stepped));
     }
     let (stack, at) = stack(process, &activity);
+    let in_go = activity
+        .call
+        .and_then(|_| go::look(processes, pid, tid, &stack));
+    if let Some(found) = in_go {
+        return Examined::of_tasks(found);
+    }
+    let Some(process) = processes.get(pid) else {
+        let end = End::fault(RootKind::Ended, format!("process {pid} has ended"));
+        return Examined::end(end);
+    };
     let state = match activity.call {
         // The sleep of another thread is a heartbeat. This thread is said to hang, or is alone in
         // its process, so it asks for something.
@@ -132,22 +181,18 @@ pub fn examine(
             State::End(End::unknown(between.map_or(what, |asked| &asked.nobody)))
         }
         Some(call) => {
-            let state = match goroutines::obstacles(processes, pid, tid, &stack) {
-                Some(obstacles) => State::Waits(obstacles),
-                None => in_call(processes, pid, &activity, &call, &stack),
-            };
+            let state = in_call(processes, pid, &activity, &call, &stack);
             match asked.filter(|asked| asked.blocks) {
                 Some(asked) if is_futex(&call) => flags::blocked_in_source(pid, asked, state),
                 Some(asked) => flags::blocked_in_task(asked, state),
                 None => state,
             }
         }
-        None if process.is_dead => State::End(in_core::runs(stepped)),
         None => State::End(End::unknown(format!(
             "thread {tid} is in no system call that could be told"
         ))),
     };
-    Examined { state, stack, at }
+    Examined::of(state, stack, at)
 }
 
 /// A shell sleeps by a child for which it waits.
@@ -229,7 +274,9 @@ fn stack(process: &Process, activity: &Activity) -> (Vec<Code>, Option<Spot>) {
         let calls = java::calls(process, activity.tid);
         Spot::first_own(calls.iter().map(|(whose, spot)| (*whose, spot))).cloned()
     };
-    (stack, at.or_else(of_java))
+    let of_v8 =
+        || Spot::first_own(process.calls_of_v8(&call).iter().map(|(w, s)| (*w, s))).cloned();
+    (stack, at.or_else(of_java).or_else(of_v8))
 }
 
 fn over(process: &Process, pid: u32, tid: u32) -> Examined {
@@ -274,8 +321,14 @@ fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     let endless = endless.map_or(String::new(), |why| {
         format!("; nothing ends its loop: {why}")
     });
-    let what = format!("it computes{place}, and uses {share:.0} % of a processor{endless}");
-    End::outside(RootKind::Computes, what)
+    let is_seen = !endless.is_empty() || stepped.is_some_and(|thread| thread.facts.gets_on);
+    let what = match is_seen {
+        true => format!("it computes{place}, and uses {share:.0} % of a processor{endless}"),
+        false => format!(
+            "it uses {share:.0} % of a processor{place}; whether it waits for anything is not known"
+        ),
+    };
+    End::computes(what, is_seen)
 }
 
 /// How often a thread that polls goes to sleep while it is looked at, at least.

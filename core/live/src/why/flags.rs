@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 //! A word that a thread polls, and who owes the write, as `spin` found it out.
 
-use flagfinder_flags::{AskedCall, Verdict};
+use flagfinder_flags::{AskedCall, Standing, Verdict};
 use flagfinder_waits::hot_call::Told;
 use flagfinder_waits::{Because, Sure};
 
 use super::asked::{Asked, AskedOf};
 use super::held::{others, sharers};
 use super::in_core;
-use super::obstacle::{Debtor, End, Obstacle, State, Who};
+use super::obstacle::{nobody_left, Debtor, End, Obstacle, Side, State, Who};
 use super::process::{Process, Processes};
 use super::report::{Kind, Known, RootKind, WaitsFor};
-use super::{children, files, goroutines, locked};
+use super::{children, files, go, locked};
 use crate::candidate::{self, Candidate, Owed};
 use crate::report::ThreadReport;
 use flagfinder_linux::proc::Stat;
@@ -53,10 +53,16 @@ fn repeated(processes: &mut Processes, pid: u32, tid: u32, flag: &Candidate) -> 
     });
     let descriptors = flag.descriptors.as_deref().unwrap_or_default();
     let known = refused.or_else(|| ready(&name, call, descriptors));
-    known.map_or_else(
+    let mut all = known.map_or_else(
         || asked(processes, pid, tid, (&name, call), made),
         |obstacle| vec![obstacle],
-    )
+    );
+    // That the calls fail was seen. That the thread waits until they do not, was not: it may work,
+    // and try that by the way.
+    if flag.flag.standing == Standing::Counted {
+        all.iter_mut().for_each(Obstacle::doubt);
+    }
+    all
 }
 
 /// The first word, and the one that is as good.
@@ -108,7 +114,7 @@ fn word(
     let by_any = of_library && process.tids().len() > 1;
     if let Some(nobody) = nobody.filter(|_| !by_any) {
         let stopped = stopped(process, thread.tid, &sharers, nobody);
-        let tasks = goroutines::also_blocked(process);
+        let tasks = go::also_blocked(process);
         let tasks = tasks.map_or(String::new(), |tasks| format!("; blocked: {tasks}"));
         let end = match stopped.is_empty() {
             true => Obstacle::ends(Kind::Flag, "", End::unknown(format!("{nobody}{tasks}"))),
@@ -184,19 +190,25 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
         named.waits_for.name = format!("{}, in {}", own.name, asked.name);
         named.waits_for.statement = alone.map(|name| format!("{}, in {name}", own.name));
     }
+    if named.by_elimination {
+        named.otherwise = nobody_left(pid, &named.waits_for.name);
+    }
     *obstacle = named;
     State::Waits(obstacles)
 }
 
 /// What a task of a thread's event loop waits for, where nothing but the loop itself, or the limit
-/// of its call, wakes the thread.
+/// of its call, wakes the thread; or a new client, where that is no help.
 pub fn blocked_in_task(asked: &Asked, state: State) -> State {
     let (State::Waits(obstacles), Some(kind)) = (&state, asked.of_task) else {
         return state;
     };
     let is_own = |one: &Obstacle| {
-        let kind = one.otherwise.kind;
-        one.debtors.is_empty() && matches!(kind, RootKind::Timer | RootKind::Deadlock)
+        let is_own = match one.otherwise.kind {
+            RootKind::Timer | RootKind::Deadlock => true,
+            _ => asked.is_locked && matches!(one.side, Some(Side::Listens(_))),
+        };
+        one.debtors.is_empty() && is_own
     };
     if !obstacles.iter().all(is_own) {
         return state;
@@ -272,7 +284,10 @@ fn asked(
         ("wait4" | "waitid" | "waitpid", _) => children::ends(pid, None),
         _ => match made.map_or(Vec::new(), |made| polled(processes, pid, made)) {
             none if none.is_empty() => {
-                let what = format!("it asks again and again: {name}");
+                let often = made.and_then(|made| made.per_second);
+                let often =
+                    often.map_or(String::new(), |often| format!(", {often} times a second"));
+                let what = format!("it asks again and again: {name}{often}");
                 vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
             }
             descriptors => files::each(processes, pid, tid, &descriptors, call),
@@ -282,6 +297,10 @@ fn asked(
 
 /// The descriptors that a call asks about.
 fn polled(processes: &mut Processes, pid: u32, made: &AskedCall) -> Vec<i32> {
+    // What the loop opens itself is soon closed.
+    if made.path.is_some() {
+        return Vec::new();
+    }
     let inside = processes
         .get(pid)
         .and_then(|process| process.inside.as_ref());

@@ -18,6 +18,9 @@ use flagfinder_waits::proc::Call;
 /// Where glibc keeps named semaphores (sem_overview(7)).
 const SEMAPHORES: &str = "/dev/shm/sem.";
 
+/// What a wait in `pthread_cond_wait` is called.
+pub const CONDITION: &str = "condition variable";
+
 /// What the thread waits for in futex(2). `stack`: its open calls.
 pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Option<Obstacle> {
     let inside = process.inside.as_ref()?;
@@ -47,6 +50,8 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
             let ended = Obstacle::ends(Kind::Lock, "", end);
             return Some(Obstacle { waits_for, ..ended });
         }
+        // The clock alone ends it.
+        Owner::Unknown if java::sleeps(process, tid) => return None,
         Owner::Unknown => {
             let known = java::by_any(process, tid).or_else(|| {
                 let is_shared = waits_for.name.starts_with("semaphore ") && !process.is_dead;
@@ -76,8 +81,8 @@ fn kind(futex: &Futex, shape: &str, owner: &Owner) -> Kind {
 /// What the word belongs to, by the function of the C library that waits.
 fn shape(stack: &[Code], futex: &Futex) -> &'static str {
     const SHAPES: [(&str, &str); 8] = [
-        ("pthread_cond_", "condition variable"),
-        ("cnd_wait", "condition variable"),
+        ("pthread_cond_", CONDITION),
+        ("cnd_wait", CONDITION),
         ("sem_", "semaphore"),
         ("pthread_barrier_", "barrier"),
         ("pthread_rwlock_", "read-write lock"),
@@ -87,7 +92,7 @@ fn shape(stack: &[Code], futex: &Futex) -> &'static str {
     ];
     // Fields of glibc's structures, where debug information names them.
     const FIELDS: [(&str, &str); 3] = [
-        ("__g_signals", "condition variable"),
+        ("__g_signals", CONDITION),
         ("__wrphase_futex", "read-write lock"),
         ("__writers_futex", "read-write lock"),
     ];
@@ -245,7 +250,9 @@ pub fn others(
 ) -> Obstacle {
     let pid = process.pid;
     let rest = process.tids().into_iter().filter(|other| *other != tid);
-    let rest: Vec<u32> = rest.collect();
+    let rest: Vec<u32> = rest
+        .filter(|other| !process.is_idle_helper(*other))
+        .collect();
     let reason = match rest.len() + sharers.len() {
         1 => "it is the only other one that could change it",
         _ => "it is one of those that could change it",

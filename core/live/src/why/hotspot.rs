@@ -6,11 +6,14 @@
 //! refer to the thread that has them. Blind spots: virtual threads, read locks, and what
 //! [`Objects`] can't read.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use flagfinder_code::{AddressSpace, Names, Spot, Whose};
+use flagfinder_code::{AddressSpace, ByPages, Names, Spot, Whose};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::java_frames::Frames;
+use super::java_code::Ahead;
+use super::java_frames::{whose, Frames};
 use super::java_objects::Objects;
 use super::vm_structs::VmStructs;
 
@@ -23,12 +26,26 @@ const MOST_LOCKS: u64 = 64;
 
 /// What a thread of a pool runs; it descends from the locks, for the pool's own ends.
 const WORKER: &str = "java.util.concurrent.ThreadPoolExecutor$Worker";
+/// The pool that has it, and where a thread keeps it from JDK 19 on.
+const POOL: &str = "java.util.concurrent.ThreadPoolExecutor";
+const HOLDER: &str = "java.lang.Thread$FieldHolder";
+/// Most parts of a queue that are looked at.
+const MOST_QUEUED: usize = 4096;
+/// Words of a stack that are searched; none below the first page refers to anything.
+const MOST_WORDS: u64 = 4096;
+const PAGE: u64 = 4096;
 /// The state `_thread_blocked`.
 const BLOCKED: u64 = 10;
 
 /// What a thread parks for that waits for the result of a task. It refers to the thread that runs
 /// the task, from its beginning to its end.
 const TASK: &str = "java.util.concurrent.FutureTask";
+/// The same in other pools, and what is queued there for a future's sake.
+const FORKED: &str = "java.util.concurrent.ForkJoinWorkerThread";
+const FORK_POOL: &str = "java.util.concurrent.ForkJoinPool";
+const FORKED_TASK: &str = "java.util.concurrent.ForkJoinTask";
+const FUTURE: &str = "java.util.concurrent.CompletableFuture";
+const COMPLETION: &str = "java.util.concurrent.CompletableFuture$";
 /// What else a thread of the library parks for has such a name.
 const LIBRARY: &str = "java.util.concurrent.";
 
@@ -42,17 +59,41 @@ const OF_LIBRARY: [&str; 3] = [
 /// The one of them that every process has.
 const REFERENCES: &str = "java.lang.ref.Reference$ReferenceHandler";
 
+/// A child, as the program has it.
+const PROCESS: &str = "java.lang.ProcessImpl";
+
 /// Ancestor of java.util.concurrent's locks, with a reference to the thread that has the lock.
 const OWNED: &str = "java.util.concurrent.locks.AbstractOwnableSynchronizer";
+
+/// Threads of Java's own class that run none of the program's code.
+pub const OF_MACHINE: [&str; 2] = ["Signal Dispatch", "Attach Listener"];
+
+/// What the names of its threads begin with that are no threads of Java.
+pub const MACHINES: [&str; 6] = [
+    "VM Thread",
+    "VM Periodic",
+    "GC Thread",
+    "G1 ",
+    "ZWorker",
+    "Shenandoah",
+];
 
 pub struct HotSpot {
     structs: VmStructs,
     threads: Vec<JavaThread>,
+    known: KnownThreads,
 }
 
-struct JavaThread {
-    address: u64,
-    tid: u32,
+/// What was found of threads, by id: each may be asked for many others.
+#[derive(Default)]
+pub struct KnownThreads {
+    pub at_hand: RefCell<FxHashMap<u32, FxHashSet<u64>>>,
+    pub ahead: RefCell<FxHashMap<u32, Ahead>>,
+}
+
+pub struct JavaThread {
+    pub address: u64,
+    pub tid: u32,
 }
 
 /// What a Java thread waits for. `class`: of the object that it waits on, if it can be read.
@@ -66,8 +107,11 @@ pub enum JavaWait {
     Notified { class: String },
     /// `LockSupport.park`, for a lock or another thing like it.
     Parks { class: String, owner: Option<u32> },
-    /// `LockSupport.park` for the result of a task, which the owner runs.
-    Task { owner: Option<u32> },
+    /// `LockSupport.park` for the result of a task, which the owner runs. `pool`: where none does,
+    /// the threads of the pool in whose queue it is.
+    Task { owner: Option<u32>, pool: Vec<u32> },
+    /// `LockSupport.park` for the result of what is in the queue of the pool of these threads.
+    Queued(Vec<u32>),
     /// `LockSupport.park` for something else: a condition, a queue.
     Unknown { class: Option<String> },
 }
@@ -79,6 +123,7 @@ impl HotSpot {
         memory: &dyn AddressSpace,
         ids: &BTreeMap<u32, u32>,
     ) -> Option<HotSpot> {
+        let memory = &ByPages::new(|address, buffer: &mut [u8]| memory.read(address, buffer));
         let structs = VmStructs::read(names, memory)?;
         let list = memory.word(structs.place("ThreadsSMRSupport", "_java_thread_list")?)?;
         let count = memory.number(list + structs.place("ThreadsList", "_length")?, 4)?;
@@ -93,7 +138,15 @@ impl HotSpot {
             Some(JavaThread { address, tid })
         };
         let threads = (0..count.min(MOST_THREADS)).filter_map(thread).collect();
-        Some(HotSpot { structs, threads })
+        Some(HotSpot::with(structs, threads))
+    }
+
+    fn with(structs: VmStructs, threads: Vec<JavaThread>) -> HotSpot {
+        HotSpot {
+            structs,
+            threads,
+            known: KnownThreads::default(),
+        }
     }
 
     /// The other threads that run the program's code as this one does, so may notify it. Those of
@@ -108,12 +161,15 @@ impl HotSpot {
         let own = own.and_then(kind);
         let others = self.threads.iter().filter(move |other| other.tid != tid);
         let look = self.look(memory);
-        let is_of_library = move |thread: &JavaThread| {
-            let object = look.java_lang_thread(thread);
-            OF_LIBRARY.contains(&&*look.class_name(object))
-        };
-        let alike = others.filter(move |other| kind(other) == own && !is_of_library(other));
+        let alike = others.filter(move |other| kind(other) == own && !look.is_of_library(other));
         alike.map(|thread| thread.tid)
+    }
+
+    /// May the thread run code of the program?
+    pub fn runs_program(&self, memory: &dyn AddressSpace, tid: u32) -> bool {
+        let look = self.look(memory);
+        let is_plain = |thread: &JavaThread| !look.is_of_library(thread);
+        self.thread(tid).is_some_and(is_plain) && !self.is_of_machine(memory, tid)
     }
 
     /// Is it a thread of the machine itself, which runs no code of Java? Such a thread is of
@@ -128,7 +184,12 @@ impl HotSpot {
         own.is_some_and(|own| plain.is_some() && kind(own) != plain)
     }
 
-    fn look<'a>(&'a self, memory: &'a dyn AddressSpace) -> Look<'a> {
+    /// Is it the machine's, whether it may run code of Java or not? `name`: the thread's.
+    pub fn is_own(&self, memory: &dyn AddressSpace, tid: u32, name: &str) -> bool {
+        MACHINES.iter().any(|begins| name.starts_with(begins)) || self.is_of_machine(memory, tid)
+    }
+
+    pub fn look<'a>(&'a self, memory: &'a dyn AddressSpace) -> Look<'a> {
         Look {
             machine: self,
             memory,
@@ -141,12 +202,45 @@ impl HotSpot {
 
     /// What the thread has open in Java, innermost first.
     pub fn calls(&self, memory: &dyn AddressSpace, tid: u32) -> Vec<(Whose, Spot)> {
-        let thread = self.threads.iter().find(|thread| thread.tid == tid);
-        let frames = Frames {
-            structs: &self.structs,
-            memory,
-        };
+        let frames = self.look(memory).frames();
+        let thread = self.thread(tid);
         thread.map_or_else(Vec::new, |thread| frames.of(thread.address))
+    }
+
+    pub fn thread(&self, tid: u32) -> Option<&JavaThread> {
+        self.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// Does it sleep for a time, and wait for nothing?
+    pub fn sleeps(&self, memory: &dyn AddressSpace, tid: u32) -> bool {
+        let frames = self.look(memory).frames();
+        let open = self.thread(tid).map(|thread| frames.open(thread.address));
+        let inner = open.as_ref().and_then(|open| open.first());
+        let method =
+            inner.and_then(|one| Some((frames.class_of(one.method)?, frames.name_of(one.method)?)));
+        let is_sleep = |name: &str| name.starts_with("sleep");
+        method.is_some_and(|(class, name)| class == "java/lang/Thread" && is_sleep(&name))
+    }
+
+    /// The child for whose end the thread waits, of these: it is in `waitFor()`, and the object
+    /// that it has at hand there holds the child's id.
+    pub fn child(&self, memory: &dyn AddressSpace, tid: u32, children: &[u32]) -> Option<u32> {
+        if children.is_empty() {
+            return None;
+        }
+        let (look, thread) = (self.look(memory), self.thread(tid)?);
+        let frames = look.frames();
+        let open = frames.open(thread.address).into_iter();
+        let classes = open.map_while(|one| Some((frames.class_of(one.method)?, one.method)));
+        let mut of_library = classes.take_while(|(class, _)| whose(class) == Whose::System);
+        of_library.find(|(class, method)| {
+            *class == PROCESS.replace('.', "/")
+                && frames.name_of(*method).as_deref() == Some("waitFor")
+        })?;
+        let is_process = |object: &u64| look.class_name(Some(*object)) == PROCESS;
+        let objects = look.on_stack(thread).into_iter().filter(is_process);
+        let mut found = objects.flat_map(|object| look.objects.halves(object));
+        found.find(|word| children.contains(word))
     }
 
     pub fn wait(&self, memory: &dyn AddressSpace, tid: u32) -> Option<JavaWait> {
@@ -188,17 +282,42 @@ impl HotSpot {
 }
 
 /// A look at the structures in a process's memory.
-struct Look<'a> {
+pub struct Look<'a> {
     machine: &'a HotSpot,
-    memory: &'a dyn AddressSpace,
-    objects: Objects<'a>,
+    pub memory: &'a dyn AddressSpace,
+    pub objects: Objects<'a>,
 }
 
-impl Look<'_> {
+impl<'a> Look<'a> {
+    pub fn frames(&self) -> Frames<'a> {
+        Frames {
+            structs: &self.machine.structs,
+            memory: self.memory,
+        }
+    }
+
     /// What a field of the thread holds.
-    fn word(&self, thread: &JavaThread, field: &str) -> Option<u64> {
+    pub fn word(&self, thread: &JavaThread, field: &str) -> Option<u64> {
         let at = self.machine.structs.of_thread(field)?;
         self.memory.word(thread.address + at)
+    }
+
+    pub fn known(&self) -> &'a KnownThreads {
+        &self.machine.known
+    }
+
+    /// The object that it is parked for, or on which it waits to be notified.
+    pub fn awaited(&self, thread: &JavaThread) -> Option<u64> {
+        let monitor = self.word(thread, "_current_waiting_monitor");
+        if let Some(monitor) = monitor.filter(|monitor| *monitor != 0) {
+            return self.object(monitor);
+        }
+        let own = self
+            .java_lang_thread(thread)
+            .filter(|_| self.is_parked(thread))?;
+        let mut locks = self.objects.refer_to(own, OWNED).into_iter();
+        let lock = locks.find(|lock| self.class_name(Some(*lock)) != WORKER);
+        lock.or_else(|| Some(self.parked_for(thread).next()?.0))
     }
 
     fn of_monitor(&self, monitor: u64, field: &str) -> Option<u64> {
@@ -215,23 +334,138 @@ impl Look<'_> {
 
     /// What it is parked for, which is no lock. A thread of a pool refers to its worker as well.
     fn parks_for(&self, thread: &JavaThread) -> JavaWait {
+        match self.parked_for(thread).next() {
+            Some((task, _)) if self.objects.is_a(task, TASK) => {
+                let owner = self.runner(task);
+                let pool = owner.map_or_else(|| self.pool(task), |_| Vec::new());
+                JavaWait::Task { owner, pool }
+            }
+            Some((object, class)) => {
+                let forked = Some(object).filter(|one| self.objects.is_a(*one, FORKED_TASK));
+                let task = self.future(thread, object).or(forked);
+                let pool = task.map_or_else(Vec::new, |task| self.pool(task));
+                match pool.is_empty() {
+                    true => JavaWait::Unknown { class: Some(class) },
+                    false => JavaWait::Queued(pool),
+                }
+            }
+            None => JavaWait::Unknown { class: None },
+        }
+    }
+
+    /// Words of its stack, from what it has open on.
+    pub fn on_stack(&self, thread: &JavaThread) -> Vec<u64> {
+        let words = || {
+            let begin = self.frames().last_sp(thread.address)?;
+            let end = self.word(thread, "_stack_base")?;
+            let count = end.checked_sub(begin)?.min(MOST_WORDS * 8);
+            let mut bytes = vec![0; count as usize];
+            let got = self.memory.read(begin, &mut bytes);
+            let words = bytes[..got].chunks_exact(8);
+            let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+            Some(words.filter(|word| *word > PAGE).collect())
+        };
+        words().unwrap_or_default()
+    }
+
+    /// The future for which the thread waits that parks for this: it refers to that.
+    fn future(&self, thread: &JavaThread, parked_for: u64) -> Option<u64> {
+        let mut words = self.on_stack(thread).into_iter();
+        words.find(|one| {
+            self.objects.is_a(*one, FUTURE) && self.objects.all_referred(*one).contains(&parked_for)
+        })
+    }
+
+    fn parked_for<'b>(
+        &'b self,
+        thread: &'b JavaThread,
+    ) -> impl Iterator<Item = (u64, String)> + 'b {
         let own = self.java_lang_thread(thread);
         let referred = own.map_or_else(Vec::new, |own| self.objects.all_referred(own));
-        let mut all = referred.into_iter().filter_map(|object| {
+        referred.into_iter().filter_map(|object| {
             let class = self.objects.class_name(object)?;
             let is_other = class.starts_with(LIBRARY) && class != WORKER;
             // A thread may be made to run a task, and refers to that as well.
-            let is_own = class == TASK && self.runner(object) == Some(thread.tid);
+            let is_own = self.objects.is_a(object, TASK) && self.runner(object) == Some(thread.tid);
             (is_other && !is_own).then_some((object, class))
-        });
-        match all.next() {
-            Some((task, class)) if class == TASK => JavaWait::Task {
-                owner: self.runner(task),
-            },
-            other => JavaWait::Unknown {
-                class: other.map(|(_, class)| class),
-            },
+        })
+    }
+
+    /// The threads of the pool in whose queue the task is.
+    fn pool(&self, task: u64) -> Vec<u32> {
+        let memory = ByPages::new(|address, buffer: &mut [u8]| self.memory.read(address, buffer));
+        let look = self.machine.look(&memory);
+        let all = self.machine.threads.iter();
+        let pooled = all.filter_map(|thread| Some((thread.tid, look.pool_of(thread)?)));
+        let pooled: Vec<(u32, u64)> = pooled.collect();
+        let mut pools: Vec<u64> = pooled.iter().map(|(_, pool)| *pool).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        let with_task = pools.into_iter().find(|pool| look.queues(*pool, task));
+        let of_pool = pooled.iter().filter(|(_, pool)| Some(*pool) == with_task);
+        of_pool.map(|(tid, _)| *tid).collect()
+    }
+
+    /// The pool whose worker the thread runs. From JDK 19 on a thread keeps that in an object of
+    /// its own.
+    fn pool_of(&self, thread: &JavaThread) -> Option<u64> {
+        let own = self.java_lang_thread(thread)?;
+        if self.objects.is_a(own, FORKED) {
+            return self.objects.refer_to(own, FORK_POOL).pop();
         }
+        let of_class = |object: u64, name: &str| {
+            let mut referred = self.objects.all_referred(object).into_iter();
+            referred.find(|other| self.objects.class_name(*other).as_deref() == Some(name))
+        };
+        let worker = of_class(own, WORKER);
+        let worker = worker.or_else(|| of_class(of_class(own, HOLDER)?, WORKER))?;
+        self.objects.refer_to(worker, POOL).pop()
+    }
+
+    /// Does the pool's queue hold the task, in a list or in an array?
+    fn queues(&self, pool: u64, task: u64) -> bool {
+        let of_queue = |object: &u64| {
+            let class = self.objects.class_name(*object).unwrap_or_default();
+            class.starts_with(LIBRARY) && class.contains("Queue")
+        };
+        // What is queued may be there for another object's sake.
+        let is_for = |object: &u64| {
+            let class = || self.objects.class_name(*object).unwrap_or_default();
+            *object == task
+                || class().starts_with(COMPLETION)
+                    && self.objects.all_referred(*object).contains(&task)
+        };
+        let mut todo = self.objects.all_referred(pool);
+        let is_array = |one: &u64| {
+            self.objects
+                .class_name(*one)
+                .is_some_and(|n| n.starts_with('['))
+        };
+        let arrays: Vec<u64> = todo.iter().copied().filter(is_array).collect();
+        todo.extend(
+            arrays
+                .into_iter()
+                .flat_map(|array| self.objects.elements(array)),
+        );
+        todo.retain(of_queue);
+        let mut seen = FxHashSet::default();
+        while let Some(object) = todo.pop().filter(|_| seen.len() < MOST_QUEUED) {
+            if !seen.insert(object) {
+                continue;
+            }
+            for next in self.objects.all_referred(object) {
+                let class = || self.objects.class_name(next).unwrap_or_default();
+                let in_array =
+                    || class().starts_with('[') && self.objects.elements(next).iter().any(is_for);
+                if is_for(&next) || in_array() {
+                    return true;
+                }
+                if of_queue(&next) {
+                    todo.push(next);
+                }
+            }
+        }
+        false
     }
 
     fn runner(&self, task: u64) -> Option<u32> {
@@ -289,6 +523,11 @@ impl Look<'_> {
     fn object(&self, monitor: u64) -> Option<u64> {
         let handle = self.of_monitor(monitor, "_object")?;
         self.memory.word(handle).filter(|object| *object != 0)
+    }
+
+    fn is_of_library(&self, thread: &JavaThread) -> bool {
+        let object = self.java_lang_thread(thread);
+        OF_LIBRARY.contains(&&*self.class_name(object))
     }
 
     fn java_lang_thread(&self, thread: &JavaThread) -> Option<u64> {
@@ -397,7 +636,7 @@ mod tests {
         memory.put(LOCK + 8, lock);
         memory.put(MONITOR + 8, HANDLE);
         memory.put(HANDLE, LOCK);
-        (HotSpot { structs, threads }, memory)
+        (HotSpot::with(structs, threads), memory)
     }
 
     const UNKNOWN: JavaWait = JavaWait::Unknown { class: None };
@@ -460,7 +699,8 @@ mod tests {
         let waits = machine.wait(&memory, 1);
         assert_eq!(waits, Some(UNKNOWN), "its own");
         memory.put(LOCK + 16, 0);
-        memory.class(0x800, &WORKER.replace('.', "/"), 0x700);
+        memory.class(0xa00, &WORKER.replace('.', "/"), 0x700);
+        memory.put(LOCK + 8, 0xa00);
         assert_eq!(machine.wait(&memory, 1), Some(UNKNOWN), "idle");
     }
 
@@ -471,10 +711,23 @@ mod tests {
         memory.class(0x800, &TASK.replace('.', "/"), 0);
         memory.put(FIRST_OBJECT + 16, LOCK);
         let waits = |memory: &Memory| machine.wait(memory, 1);
-        assert_eq!(waits(&memory), Some(JavaWait::Task { owner: None }));
+        assert_eq!(
+            waits(&memory),
+            Some(JavaWait::Task {
+                owner: None,
+                pool: Vec::new()
+            })
+        );
         memory.put(LOCK + 16, SECOND_OBJECT);
-        assert_eq!(waits(&memory), Some(JavaWait::Task { owner: Some(2) }));
-        memory.class(0x800, "java/util/concurrent/Phaser", 0);
+        assert_eq!(
+            waits(&memory),
+            Some(JavaWait::Task {
+                owner: Some(2),
+                pool: Vec::new()
+            })
+        );
+        memory.class(0xa00, "java/util/concurrent/Phaser", 0);
+        memory.put(LOCK + 8, 0xa00);
         let class = Some("java.util.concurrent.Phaser".into());
         assert_eq!(waits(&memory), Some(JavaWait::Unknown { class }));
     }

@@ -94,7 +94,9 @@ pub fn runs(looked: Option<&ThreadReport>) -> End {
             "it was in no call; what it asked for may have been ready, which is not in a core",
         );
     }
-    if let (true, Some(why)) = (looked.spin_loop.is_none(), &looked.halted) {
+    // What it comes to behind that call is not known, but where it is seen to work on something.
+    let is_seen = looked.spin_loop.is_some() && looked.facts.gets_on;
+    if let (false, Some(why)) = (is_seen, &looked.halted) {
         return end(format!(
             "it was in no call; its copy went no further: {why}"
         ));
@@ -105,7 +107,7 @@ pub fn runs(looked: Option<&ThreadReport>) -> End {
         .and_then(|at| at.function.as_deref());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let what = format!("it was in no call, and a copy of it computes{place}");
-    End::outside(RootKind::Computes, what)
+    End::computes(what, looked.facts.gets_on)
 }
 
 /// The owner of a lock is none of the threads.
@@ -127,10 +129,22 @@ pub fn owner(process: &Process, call: &Call, id: u32) -> End {
 
 #[cfg(test)]
 mod tests {
-    use flagfinder_flags::Verdict;
+    use flagfinder_code::Code;
+    use flagfinder_flags::{LoopKind, LoopReport, Verdict};
 
     use super::*;
     use crate::report::Class;
+
+    fn spin_loop() -> LoopReport {
+        LoopReport {
+            kind: LoopKind::Busy,
+            function: None,
+            module: None,
+            iterations: 3,
+            header: Code::default(),
+            at: None,
+        }
+    }
 
     #[test]
     fn a_copy_that_stops_at_a_call_computes_nothing() {
@@ -138,6 +152,10 @@ mod tests {
         looked.verdict = Some(Verdict::NoFlag);
         assert_eq!(runs(Some(&looked)).kind, RootKind::Computes);
         looked.halted = Some("it comes to read, whose answer is not known".into());
+        looked.spin_loop = Some(spin_loop());
+        looked.facts.gets_on = true;
+        assert_eq!(runs(Some(&looked)).kind, RootKind::Computes);
+        looked.facts.gets_on = false;
         let end = runs(Some(&looked));
         assert_eq!(end.kind, RootKind::Unknown);
         assert!(end

@@ -20,6 +20,8 @@ const LINES: usize = 1 << 16;
 const METHOD: u64 = 24;
 const BYTECODE: u64 = 64;
 const SENDER: u64 = 8;
+/// In a frame by which the machine's code calls Java: what notes the frame before.
+const WRAPPER: u64 = 48;
 /// The bit of a method's flags that says that it has lines.
 const HAS_LINES: u64 = 1;
 /// From this version on packed numbers have no byte that is zero.
@@ -43,6 +45,13 @@ pub struct Frames<'a> {
     pub memory: &'a dyn AddressSpace,
 }
 
+/// A method that is open, and at which of its bytecodes, if that is known.
+#[derive(Clone, Copy)]
+pub struct Open {
+    pub method: u64,
+    pub bytecode: Option<u32>,
+}
+
 struct Frame {
     /// End of the frame that it called.
     sp: u64,
@@ -53,15 +62,29 @@ struct Frame {
 impl Frames<'_> {
     /// Of the `JavaThread` at this address.
     pub fn of(&self, thread: u64) -> Vec<(Whose, Spot)> {
+        let open = self.open(thread).into_iter();
+        open.map_while(|one| self.call(one.method, one.bytecode))
+            .collect()
+    }
+
+    /// The methods that it has open, innermost first.
+    pub fn open(&self, thread: u64) -> Vec<Open> {
         let mut calls = Vec::new();
         let Some(mut frame) = self.last(thread) else {
             return calls;
         };
+        let entry = self
+            .structs
+            .place("StubRoutines", "_call_stub_return_address");
+        let entry = entry.and_then(|at| self.memory.word(at));
         while calls.len() < MOST_FRAMES {
             let before = frame.sp;
-            let next = match self.is_interpreted(frame.pc) {
-                Some(true) => self.interpreted(&frame, &mut calls),
-                _ => self.compiled(&frame, &mut calls),
+            let next = if entry == Some(frame.pc) {
+                self.before_entry(&frame)
+            } else if self.is_interpreted(frame.pc) == Some(true) {
+                self.interpreted(&frame, &mut calls)
+            } else {
+                self.compiled(&frame, &mut calls)
             };
             match next.filter(|next| next.sp > before) {
                 Some(next) => frame = next,
@@ -71,20 +94,53 @@ impl Frames<'_> {
         calls
     }
 
-    fn field(&self, base: u64, kind: &str, field: &str) -> Option<u64> {
+    /// The methods whose compiled code holds the address, innermost first.
+    pub fn compiled_at(&self, pc: u64) -> Vec<Open> {
+        let found = || {
+            let blob = self.blob(pc).filter(|blob| self.is_of_method(*blob))?;
+            let method = self.method_of(blob);
+            let bytecode = None;
+            let outermost = || Some(vec![method.map(|method| Open { method, bytecode })?]);
+            self.scopes(blob, pc).or_else(outermost)
+        };
+        found().unwrap_or_default()
+    }
+
+    /// Where it is open.
+    pub fn spot(&self, open: &Open) -> Option<Spot> {
+        Some(self.call(open.method, open.bytecode)?.1)
+    }
+
+    pub fn field(&self, base: u64, kind: &str, field: &str) -> Option<u64> {
         base.checked_add(self.structs.place(kind, field)?)
     }
 
-    fn word(&self, base: u64, kind: &str, field: &str) -> Option<u64> {
+    pub fn word(&self, base: u64, kind: &str, field: &str) -> Option<u64> {
         self.memory.word(self.field(base, kind, field)?)
     }
 
-    fn number(&self, base: u64, kind: &str, field: &str, size: usize) -> Option<u64> {
+    pub fn number(&self, base: u64, kind: &str, field: &str, size: usize) -> Option<u64> {
         self.memory.number(self.field(base, kind, field)?, size)
     }
 
     fn last(&self, thread: u64) -> Option<Frame> {
-        let anchor = self.field(thread, "JavaThread", "_anchor")?;
+        self.noted(self.field(thread, "JavaThread", "_anchor")?)
+    }
+
+    /// Where its open calls begin on its stack.
+    pub fn last_sp(&self, thread: u64) -> Option<u64> {
+        Some(self.last(thread)?.sp)
+    }
+
+    /// The frame of Java from which the machine's own code was called that called Java again, as
+    /// reflection does.
+    fn before_entry(&self, entry: &Frame) -> Option<Frame> {
+        let wrapper = self.memory.word(entry.fp.checked_sub(WRAPPER)?)?;
+        self.noted(self.field(wrapper, "JavaCallWrapper", "_anchor")?)
+    }
+
+    /// As it was noted when the thread left Java's code.
+    fn noted(&self, anchor: u64) -> Option<Frame> {
         let of = |field| self.word(anchor, "JavaFrameAnchor", field);
         let sp = of("_last_Java_sp").filter(|sp| *sp != 0)?;
         let pc = of("_last_Java_pc").filter(|pc| *pc != 0);
@@ -103,13 +159,13 @@ impl Frames<'_> {
         Some((begin..begin.checked_add(length)?).contains(&pc))
     }
 
-    fn interpreted(&self, frame: &Frame, calls: &mut Vec<(Whose, Spot)>) -> Option<Frame> {
+    fn interpreted(&self, frame: &Frame, calls: &mut Vec<Open>) -> Option<Frame> {
         let word = |at: Option<u64>| self.memory.word(at?);
         let method = word(frame.fp.checked_sub(METHOD))?;
         let at = word(frame.fp.checked_sub(BYTECODE))?;
         let begin = self.bytecodes(self.word(method, "Method", "_constMethod")?)?;
         let bytecode = at.checked_sub(begin).and_then(|at| u32::try_from(at).ok());
-        calls.push(self.call(method, bytecode)?);
+        calls.push(Open { method, bytecode });
         Some(Frame {
             sp: word(frame.fp.checked_sub(SENDER))?,
             fp: word(Some(frame.fp))?,
@@ -117,13 +173,15 @@ impl Frames<'_> {
         })
     }
 
-    fn compiled(&self, frame: &Frame, calls: &mut Vec<(Whose, Spot)>) -> Option<Frame> {
+    fn compiled(&self, frame: &Frame, calls: &mut Vec<Open>) -> Option<Frame> {
         let blob = self.blob(frame.pc)?;
-        let name = self.text(self.word(blob, "CodeBlob", "_name")?);
-        if name.ends_with("nmethod") {
+        if self.is_of_method(blob) {
             match self.scopes(blob, frame.pc) {
                 Some(scopes) => calls.extend(scopes),
-                None => calls.push(self.call(self.method_of(blob)?, None)?),
+                None => calls.push(Open {
+                    method: self.method_of(blob)?,
+                    bytecode: None,
+                }),
             }
         }
         let size = self.number(blob, "CodeBlob", "_frame_size", 4)?;
@@ -169,13 +227,18 @@ impl Frames<'_> {
         block.checked_add(self.structs.size("HeapBlock")?)
     }
 
+    fn is_of_method(&self, blob: u64) -> bool {
+        let name = self.word(blob, "CodeBlob", "_name");
+        name.is_some_and(|name| self.text(name).ends_with("nmethod"))
+    }
+
     fn method_of(&self, blob: u64) -> Option<u64> {
         let old = self.word(blob, "CompiledMethod", "_method");
         old.or_else(|| self.word(blob, "nmethod", "_method"))
     }
 
     /// The methods that are open at this return address, innermost first.
-    fn scopes(&self, blob: u64, pc: u64) -> Option<Vec<(Whose, Spot)>> {
+    fn scopes(&self, blob: u64, pc: u64) -> Option<Vec<Open>> {
         let offset = |field: &str| self.number(blob, "nmethod", field, 4);
         // To JDK 21 all tables lie in the code's own block, from JDK 25 on elsewhere.
         let (code, begin, end, scopes, metadata) =
@@ -227,13 +290,13 @@ impl Frames<'_> {
             let index = u64::from(packed.number()?).checked_sub(1)?;
             let bytecode = packed.number()?.checked_sub(1);
             let method = self.memory.word(metadata.checked_add(index * 8)?)?;
-            calls.push(self.call(method, bytecode)?);
+            calls.push(Open { method, bytecode });
         }
         (!calls.is_empty()).then_some(calls)
     }
 
     /// Where the bytecodes of a method begin.
-    fn bytecodes(&self, constant: u64) -> Option<u64> {
+    pub fn bytecodes(&self, constant: u64) -> Option<u64> {
         constant.checked_add(self.structs.size("ConstMethod")?)
     }
 
@@ -284,7 +347,7 @@ impl Frames<'_> {
         Some(Packed { bytes, least })
     }
 
-    fn symbol(&self, symbol: u64) -> Option<String> {
+    pub fn symbol(&self, symbol: u64) -> Option<String> {
         let length = self.number(symbol, "Symbol", "_length", 2)? as usize;
         let mut bytes = vec![0; length.min(NAME)];
         let got = self
@@ -303,7 +366,7 @@ impl Frames<'_> {
     }
 }
 
-fn whose(class: &str) -> Whose {
+pub fn whose(class: &str) -> Whose {
     let begins = |list: &[&str]| list.iter().any(|one| class.starts_with(one));
     if begins(&SYSTEM) || MADE.iter().any(|one| class.contains(one)) {
         Whose::System

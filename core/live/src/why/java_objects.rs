@@ -5,6 +5,8 @@
 //! neither the layout of a class nor whether references are compressed need be known. Blind spots:
 //! references of ZGC, which hold more than an address, and headers without a class of their own.
 
+use std::rc::Rc;
+
 use flagfinder_code::{AddressSpace, ByPages, Names};
 
 use super::vm_structs::VmStructs;
@@ -48,6 +50,16 @@ pub struct Objects<'a> {
 
 impl Objects<'_> {
     fn compressed(&self, kind: &str, old: &str) -> Option<(u64, u64)> {
+        let known = self.structs.known.compressed.borrow().get(kind).copied();
+        known.unwrap_or_else(|| {
+            let found = self.read_compressed(kind, old);
+            let mut all = self.structs.known.compressed.borrow_mut();
+            all.insert(kind.to_owned(), found);
+            found
+        })
+    }
+
+    fn read_compressed(&self, kind: &str, old: &str) -> Option<(u64, u64)> {
         let place = |field: &str| {
             let now = self.structs.place(kind, field);
             now.or_else(|| self.structs.place(kind, &format!("{old}.{field}")))
@@ -60,7 +72,7 @@ impl Objects<'_> {
 
     /// The class's name with dots, if the word points to an object.
     pub fn class_name(&self, object: u64) -> Option<String> {
-        self.name(self.class(object)?)
+        Some(self.name(self.class(object)?)?.to_string())
     }
 
     /// The class of the object that holds the word as a value that never changes, if one does.
@@ -72,7 +84,7 @@ impl Objects<'_> {
         })
     }
 
-    fn class(&self, object: u64) -> Option<u64> {
+    pub fn class(&self, object: u64) -> Option<u64> {
         let compressed = || {
             let (base, shift) = self.compressed("CompressedKlassPointers", "_narrow_klass")?;
             let at = self
@@ -90,7 +102,17 @@ impl Objects<'_> {
         compressed.or_else(|| whole().filter(is_class))
     }
 
-    fn name(&self, class: u64) -> Option<String> {
+    pub fn name(&self, class: u64) -> Option<Rc<str>> {
+        let known = self.structs.known.names.borrow().get(&class).cloned();
+        known.unwrap_or_else(|| {
+            let found: Option<Rc<str>> = self.read_name(class).map(Rc::from);
+            let mut all = self.structs.known.names.borrow_mut();
+            all.insert(class, found.clone());
+            found
+        })
+    }
+
+    fn read_name(&self, class: u64) -> Option<String> {
         let field = |kind: &str, field: &str| self.structs.place(kind, field);
         let symbol = self
             .memory
@@ -109,9 +131,13 @@ impl Objects<'_> {
 
     /// The class of that name that the object's descends from.
     fn ancestor(&self, object: u64, name: &str) -> Option<u64> {
-        let mut class = self.class(object)?;
+        self.ancestor_of(self.class(object)?, name)
+    }
+
+    /// The class of that name that this one descends from.
+    pub fn ancestor_of(&self, mut class: u64, name: &str) -> Option<u64> {
         for _ in 0..MOST_ANCESTORS {
-            if self.name(class)? == name {
+            if &*self.name(class)? == name {
                 return Some(class);
             }
             class = self
@@ -119,6 +145,11 @@ impl Objects<'_> {
                 .word(class.checked_add(self.structs.place("Klass", "_super")?)?)?;
         }
         None
+    }
+
+    /// Does the object's class descend from the one of that name?
+    pub fn is_a(&self, object: u64, name: &str) -> bool {
+        self.ancestor(object, name).is_some()
     }
 
     /// Bytes of an object of the class.
@@ -133,7 +164,16 @@ impl Objects<'_> {
 
     /// What words of the object, as far as the class lays it out, may refer to.
     fn references(&self, object: u64, class: u64) -> Vec<u64> {
-        let size = self.size(class).unwrap_or(0);
+        self.words(object, self.size(class).unwrap_or(0))
+    }
+
+    /// What an array may refer to, as far as it is searched.
+    pub fn elements(&self, array: u64) -> Vec<u64> {
+        self.words(array, LARGEST)
+    }
+
+    /// What these bytes of it may refer to.
+    pub fn words(&self, object: u64, size: u64) -> Vec<u64> {
         let mut bytes = vec![0u8; size as usize];
         let read = self.memory.read(object, &mut bytes);
         let bytes = &bytes[..read];
@@ -146,6 +186,17 @@ impl Objects<'_> {
             (word != 0).then(|| base.wrapping_add(u64::from(word) << shift))
         });
         short.chain(whole).filter(|word| *word != 0).collect()
+    }
+
+    /// The numbers of 32 bits that it holds, and what else may lie there.
+    pub fn halves(&self, object: u64) -> Vec<u32> {
+        let size = self.class(object).and_then(|class| self.size(class));
+        let mut bytes = vec![0u8; size.unwrap_or(0) as usize];
+        let read = self.memory.read(object, &mut bytes);
+        let words = bytes[..read].chunks_exact(4);
+        words
+            .map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default()))
+            .collect()
     }
 
     /// The objects that this one may refer to.

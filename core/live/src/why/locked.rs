@@ -36,8 +36,16 @@ pub fn refused(pid: u32, call: &str, result: i64, fd: i32, path: Option<&str>) -
             None => file_lock(pid, fd),
         }),
         libc::EEXIST => path.map(|path| made(pid, path)),
+        libc::ECONNREFUSED if call == "connect" => path.map(unheard),
         _ => None,
     }
+}
+
+/// Each attempt to connect to the address is refused.
+fn unheard(address: &str) -> Obstacle {
+    let what = format!("nobody listens at {address}, and it tries again and again");
+    let end = End::outside(RootKind::Peer, what);
+    Obstacle::ends(Kind::Call, format!("a connection to {address}"), end)
 }
 
 fn held(what: &str, locks: Option<FileLocks>) -> Obstacle {

@@ -16,15 +16,18 @@ mod each;
 mod examine;
 mod files;
 mod flags;
-mod goroutines;
+mod go;
 mod held;
 mod home;
-mod hotspot;
+pub(crate) mod hotspot;
 mod in_core;
 mod ipc;
 mod java;
+mod java_code;
 mod java_frames;
 mod java_objects;
+mod java_owes;
+mod java_polls;
 mod locked;
 mod mounts;
 mod next;
@@ -33,15 +36,18 @@ mod place;
 mod process;
 mod recorded;
 mod report;
+mod runtime;
 mod semaphore;
 mod sender;
 mod served;
 mod sockets;
+mod source_map;
 mod stacks;
 mod stopped;
 mod terminal;
 mod terms;
 mod tested;
+mod v8;
 mod vm_structs;
 mod walk;
 mod way;
@@ -68,8 +74,8 @@ pub(crate) use java_objects::never_changes;
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
+use report::{Known, Node, RootKind};
 pub use report::{Link, Root, WhyReport};
-use report::{Node, RootKind};
 use terms::Terms;
 pub(crate) use vm_structs::LIBRARY as HOTSPOT;
 use walk::Walk;
@@ -103,6 +109,7 @@ fn begun(spun: &SpinReport) -> WhyReport {
         pid: spun.pid,
         tid: spun.pid,
         name: first.map_or_else(String::new, |one| one.name.clone()),
+        task: None,
     };
     let mut report = so_far(
         spun.source,
@@ -132,6 +139,7 @@ fn so_far(source: Source, pid: u32, program: String, at: Node, links: Vec<Link>)
         pid: Some(at.pid),
         tid: Some(at.tid),
         name: at.name,
+        task: at.task,
         what: "what keeps it was not found within the time limit".into(),
         at: None,
         note: None,
@@ -152,6 +160,7 @@ pub fn why(
     let deadline = &options.spin.deadline;
     let spin_options = SpinOptions {
         threads: options.thread.into_iter().collect(),
+        only_urgent: options.thread.is_none(),
         ..options.spin.clone()
     };
     let is_told = |tid| {
@@ -177,7 +186,8 @@ pub fn why(
             ))));
         }
     };
-    let (spun, looked) = look(pid, &spin_options, &hear_spin, by_program)?;
+    let (spun, mut looked) = look(pid, &spin_options, &hear_spin, by_program)?;
+    let later = std::mem::take(&mut looked.later);
     let mut processes = Processes::after_spin(pid, looked);
     let terms = Terms {
         deadline,
@@ -185,9 +195,29 @@ pub fn why(
         looks: true,
         core: None,
     };
-    let loops = loops(&spun);
     let in_source = &options.in_source;
-    let mut report = follow(spun, &mut processes, options.thread, in_source, terms);
+    let mut search = Search::begin(spun, &mut processes, options.thread, in_source, terms);
+    search.walk.leave(&later);
+    let mut found = search.follow();
+    let what = || format!("what {} more threads do", later.len());
+    if !(later.is_empty() || found.is_sure() || deadline.leaves_out(what)) {
+        // What is known by now is not to be forgotten meanwhile.
+        let hear_begin = |progress| match progress {
+            Progress::Begins { .. } => hear(as_chain(progress)),
+            Progress::SoFar(_) => {}
+        };
+        let options = SpinOptions {
+            threads: later,
+            only_urgent: false,
+            ..spin_options
+        };
+        if let Ok((more, _)) = look(pid, &options, &hear_begin, by_program) {
+            search.learn(more.threads, &found);
+            found = search.follow();
+        }
+    }
+    let loops = loops(&search.walk);
+    let mut report = search.report(found);
     if options.stacks {
         let in_loop = |tid| loops.get(&tid).cloned();
         report.stacks = Some(stacks::stacks(&mut processes, pid, in_source, in_loop));
@@ -204,8 +234,8 @@ pub fn why(
 }
 
 /// Where threads loop, by thread id.
-fn loops(spun: &SpinReport) -> FxHashMap<u32, Spot> {
-    let threads = spun.threads.iter();
+fn loops(walk: &Walk) -> FxHashMap<u32, Spot> {
+    let threads = walk.spun.values();
     let known = threads.filter_map(|one| Some((one.tid, one.spin_loop.as_ref()?.at.clone()?)));
     known.collect()
 }
@@ -272,9 +302,12 @@ pub fn why_of_core(
         looks: false,
         core: Some(core),
     };
-    let (nothing, loops) = (InSource::default(), loops(&spun));
+    let nothing = InSource::default();
     let mut processes = Processes::of_core(core);
-    let mut report = follow(spun, &mut processes, thread, &nothing, terms);
+    let mut search = Search::begin(spun, &mut processes, thread, &nothing, terms);
+    let found = search.follow();
+    let loops = loops(&search.walk);
+    let mut report = search.report(found);
     if stacks {
         let in_loop = |tid| loops.get(&tid).cloned();
         report.stacks = Some(stacks::stacks(
@@ -310,40 +343,112 @@ fn fault(signal: i32) -> Option<&'static str> {
     }
 }
 
-/// The chain from the threads that `spin` or a core told of.
-fn follow(
-    spun: SpinReport,
-    processes: &mut Processes,
-    thread: Option<u32>,
-    in_source: &InSource,
-    terms: Terms,
-) -> WhyReport {
-    let begins = begins(&spun, thread);
-    let (pid, source, program) = (spun.pid, spun.source, spun.program.clone());
-    let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
-    let mut walk = Walk::new(processes, threads.collect(), in_source, terms);
-    let mut best: Option<(Vec<Link>, Root, Weight)> = None;
-    for tid in begins {
-        let found = walk.follow(pid, tid);
-        let passes = |tid: u32| found.0.iter().any(|link| link.waiter.tid == tid);
-        best = Some(match best {
-            None => found,
-            // The first thread's way leads through the one that polls, or to something that is
-            // wrong in itself.
-            Some(before) if before.0.first().is_some_and(|l| passes(l.waiter.tid)) => found,
-            Some(before) if found.2 > before.2 && found.2 >= Weight::Fault => found,
-            // A word that nobody is to write is that of a thread which waits for work.
-            Some(before) if before.2 <= Weight::Idle && found.2 >= Weight::Circle => found,
-            Some(before) => before,
-        });
+/// A chain that was found, and what its end explains.
+struct Found {
+    links: Vec<Link>,
+    root: Root,
+    weight: Weight,
+}
+
+impl Found {
+    /// No thread that only wakes again and again would explain more: something is wrong in itself,
+    /// or the first thread is known to wait for another one, and that one's wait is explained.
+    fn is_sure(&self) -> bool {
+        let is_assumed = |link: &Link| link.known == Known::Assumed;
+        let is_owed = self.links.iter().any(|link| link.owed_by.is_some());
+        let explains = self.weight >= Weight::Fault || self.weight == Weight::Outside && is_owed;
+        explains && !self.root.assumed && !self.links.iter().any(is_assumed)
     }
-    let (mut links, mut root, weight) = best.unwrap_or_else(|| walk.follow(pid, pid));
-    if thread.is_none() && weight < Weight::Fault {
-        if let Some(circle) = walk.any_circle(pid) {
-            (links, root) = circle;
+}
+
+/// The search for the chain of one process.
+struct Search<'a> {
+    walk: Walk<'a>,
+    pid: u32,
+    source: Source,
+    program: String,
+    /// The thread that was asked for.
+    thread: Option<u32>,
+    /// Threads to begin with, the most telling first.
+    begins: Vec<u32>,
+    /// No threads hold each other's locks.
+    has_no_circle: bool,
+}
+
+impl<'a> Search<'a> {
+    /// `spun`: what `spin` or a core told of the threads.
+    fn begin(
+        spun: SpinReport,
+        processes: &'a mut Processes,
+        thread: Option<u32>,
+        in_source: &InSource,
+        terms: Terms<'a>,
+    ) -> Search<'a> {
+        let begins = begins(&spun, thread);
+        let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
+        Search {
+            walk: Walk::new(processes, threads.collect(), in_source, terms),
+            pid: spun.pid,
+            source: spun.source,
+            program: spun.program,
+            thread,
+            begins,
+            has_no_circle: false,
         }
     }
-    WhyReport::of_chain(source, pid, program, links, root)
+
+    /// What further threads do that wake again and again. `found`: what was found without them.
+    fn learn(&mut self, threads: Vec<ThreadReport>, found: &Found) {
+        let polls = threads.first().filter(|polls| polls.has_flag());
+        // Where one of the first look has a flag, the chain begins there.
+        let has_flag = |tid: &u32| self.walk.spun.get(tid).is_some_and(ThreadReport::has_flag);
+        if let Some(polls) = polls.filter(|_| !self.begins.iter().any(has_flag)) {
+            // A thread that only wakes does not come before one that uses a processor all the time.
+            let at = match found.root.kind {
+                RootKind::Computes => self.begins.len(),
+                _ => 0,
+            };
+            self.begins.insert(at, polls.tid);
+        }
+        self.walk.learn(threads);
+    }
+
+    fn follow(&mut self) -> Found {
+        let mut best: Option<(Vec<Link>, Root, Weight)> = None;
+        for tid in self.begins.clone() {
+            let found = self.walk.follow(self.pid, tid);
+            let passes = |tid: u32| found.0.iter().any(|link| link.waiter.tid == tid);
+            best = Some(match best {
+                None => found,
+                // The first thread's way leads through the one that polls, or to something that is
+                // wrong in itself.
+                Some(before) if before.0.first().is_some_and(|l| passes(l.waiter.tid)) => found,
+                Some(before) if found.2 > before.2 && found.2 >= Weight::Fault => found,
+                // A word that nobody is to write is that of a thread which waits for work.
+                Some(before) if before.2 <= Weight::Idle && found.2 >= Weight::Circle => found,
+                Some(before) => before,
+            });
+        }
+        let best = best.unwrap_or_else(|| self.walk.follow(self.pid, self.pid));
+        let (mut links, mut root, mut weight) = best;
+        if self.thread.is_none() && weight < Weight::Fault && !self.has_no_circle {
+            self.has_no_circle = true;
+            if let Some(circle) = self.walk.any_circle(self.pid) {
+                (links, root) = circle;
+                weight = Weight::Fault;
+                self.has_no_circle = false;
+            }
+        }
+        Found {
+            links,
+            root,
+            weight,
+        }
+    }
+
+    fn report(self, found: Found) -> WhyReport {
+        WhyReport::of_chain(self.source, self.pid, self.program, found.links, found.root)
+    }
 }
 
 /// Threads to begin with, the most telling first.

@@ -30,6 +30,8 @@ pub struct End {
     pub weight: Weight,
     /// Another process or thread than the one that waits, and its name.
     pub who: Option<(u32, Option<u32>, String)>,
+    /// Nothing shows it.
+    pub assumed: bool,
 }
 
 impl End {
@@ -39,6 +41,15 @@ impl End {
             what: what.into(),
             weight,
             who: None,
+            assumed: false,
+        }
+    }
+    /// A thread that uses a processor and waits for nothing that was found. `is_seen`: it was seen
+    /// to get on.
+    pub fn computes(what: String, is_seen: bool) -> End {
+        End {
+            assumed: !is_seen,
+            ..End::new(RootKind::Computes, Weight::Outside, what)
         }
     }
     pub fn unknown(what: impl Into<String>) -> End {
@@ -62,6 +73,7 @@ impl End {
     }
     /// As the root of a chain whose last thread is this one.
     pub fn root(self, last: &Node) -> Root {
+        let task = last.task.clone().filter(|_| self.who.is_none());
         let own = || (last.pid, Some(last.tid), last.name.clone());
         let (pid, tid, name) = self.who.unwrap_or_else(own);
         Root {
@@ -69,10 +81,11 @@ impl End {
             pid: Some(pid),
             tid,
             name,
+            task,
             what: self.what,
             at: None,
             note: None,
-            assumed: false,
+            assumed: self.assumed,
         }
     }
 }
@@ -125,6 +138,23 @@ impl Debtor {
             ..self
         }
     }
+    /// Its process, and the threads of it, as far as they are told apart.
+    fn threads(&self) -> (u32, &[u32]) {
+        match &self.who {
+            Who::Thread(pid, tid) => (*pid, std::slice::from_ref(tid)),
+            Who::AnyOf(pid, tids) => (*pid, tids),
+            Who::Process(pid, _) => (*pid, &[]),
+        }
+    }
+    /// What is left of it without these threads.
+    pub fn without(self, is_out: impl Fn(u32) -> bool) -> Option<Debtor> {
+        let (pid, tids) = self.threads();
+        if !tids.iter().any(|tid| is_out(*tid)) {
+            return Some(self);
+        }
+        let left = tids.iter().copied().filter(|tid| !is_out(*tid));
+        Debtor::any_of(pid, left.collect(), self.reason)
+    }
     /// Any of these threads of a process, as far as there are any.
     pub fn any_of(pid: u32, tids: Vec<u32>, reason: impl Into<String>) -> Option<Debtor> {
         let who = match tids[..] {
@@ -156,6 +186,8 @@ pub struct Obstacle {
     pub debtors: Vec<Debtor>,
     /// The debtors are the threads that are left; nothing says which of them it is.
     pub by_elimination: bool,
+    /// Threads that wait for time, and of which copies did not end it.
+    pub passing: Vec<(u32, u32)>,
     /// What the thread waits for if nobody owes it.
     pub otherwise: End,
     /// How it is known then.
@@ -174,6 +206,13 @@ pub struct Obstacle {
 }
 
 impl Obstacle {
+    /// Whether the thread waits for this is not known, whoever owes it.
+    pub fn doubt(&mut self) {
+        self.known = Known::Assumed;
+        let debtors = self.debtors.iter_mut();
+        debtors.for_each(|debtor| debtor.known = Known::Assumed);
+    }
+
     /// Nobody owes it, or the debtor is not known.
     pub fn ends(kind: Kind, name: impl Into<String>, end: End) -> Obstacle {
         let name = name.into();
@@ -187,6 +226,7 @@ impl Obstacle {
             },
             debtors: Vec::new(),
             by_elimination: false,
+            passing: Vec::new(),
             otherwise: end,
             known: Known::Seen,
             side: None,
@@ -220,19 +260,35 @@ impl Obstacle {
         !self.debtors.is_empty() && self.debtors.iter().all(is_own)
     }
 
+    /// A debtor that is left over. Threads of which copies did not end the wait are set apart.
+    pub fn leave(&mut self, debtor: Debtor, passing: &[u32]) {
+        let (pid, tids) = debtor.threads();
+        let passing = tids.iter().filter(|tid| passing.contains(tid));
+        self.passing.extend(passing.map(|tid| (pid, *tid)));
+        let left = debtor.without(|tid| self.passing.contains(&(pid, tid)));
+        self.debtors.extend(left);
+    }
+
     /// Any of these may end the wait; nothing says which.
     pub fn by_elimination(pid: u32, debtors: Vec<Debtor>, waits_for: WaitsFor) -> Obstacle {
-        let what = format!(
-            "no other thread of process {pid} is left that could change the {}",
-            waits_for.name
-        );
         Obstacle {
-            waits_for,
             by_elimination: true,
-            otherwise: End::fault(RootKind::Deadlock, what),
+            otherwise: nobody_left(pid, &waits_for.name),
+            waits_for,
             ..Obstacle::owed(Kind::Flag, "", debtors)
         }
     }
+}
+
+/// Where all threads that could end the wait wait themselves, or are no more.
+pub fn nobody_left(pid: u32, name: &str) -> End {
+    // A call, or a statement of the program.
+    let does = match name.contains("()") || name.contains('`') {
+        true => "end",
+        false => "change the",
+    };
+    let what = format!("no other thread of process {pid} is left that could {does} {name}");
+    End::fault(RootKind::Deadlock, what)
 }
 
 /// What was found of a thread.

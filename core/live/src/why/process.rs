@@ -7,12 +7,14 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use flagfinder_code::{AddressSpace, Code, Names, NamesInput, Spot};
+use flagfinder_code::{AddressSpace, ByPages, Code, Names, NamesInput, Spot, Whose};
 use flagfinder_linux::proc::{self, is_over};
 use flagfinder_replica::CoreFile;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::hotspot::HotSpot;
+use super::hotspot::{HotSpot, OF_MACHINE};
+use super::runtime;
+use super::v8::{self, Constants};
 use crate::dead::activity;
 use crate::memory::Memory;
 use crate::pick::{self, Way};
@@ -24,6 +26,8 @@ use flagfinder_waits::Owners;
 
 /// How long the threads of a process other than the first are watched.
 const SAMPLE: Duration = Duration::from_millis(100);
+/// Most threads that are asked whether they are helpers of a runtime.
+const MOST_HELPERS: usize = 64;
 /// Time to find who holds the other ends of pipes and sockets.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
@@ -39,6 +43,7 @@ pub struct Process {
     pub own_ids: BTreeMap<u32, u32>,
     /// Threads that a core file lacks: they did not stop while it was written.
     pub left_out: Vec<u32>,
+    idle_helpers: OnceCell<FxHashSet<u32>>,
     /// It left a core file: what lies outside of its memory is not known, and its number may be
     /// another process's by now.
     pub is_dead: bool,
@@ -49,6 +54,8 @@ pub struct Inside {
     pub memory: Rc<dyn AddressSpace>,
     pub names: Names,
     hot_spot: OnceCell<Option<HotSpot>>,
+    /// What V8 tells debuggers, as far as it was asked for.
+    of_v8: Constants,
 }
 
 impl Inside {
@@ -57,6 +64,7 @@ impl Inside {
             memory,
             names,
             hot_spot: OnceCell::new(),
+            of_v8: Constants::default(),
         }
     }
 }
@@ -72,6 +80,7 @@ impl Process {
         let Looked {
             mut names,
             activities,
+            ..
         } = looked;
         let activities = match activities {
             Some(activities) => activities,
@@ -103,6 +112,7 @@ impl Process {
             places: places(&activities),
             activities,
             left_out: Vec::new(),
+            idle_helpers: OnceCell::new(),
             is_dead: false,
         }
     }
@@ -131,6 +141,7 @@ impl Process {
         Process {
             pid: core.pid(),
             left_out: core.left_out().to_vec(),
+            idle_helpers: OnceCell::new(),
             places: places(&activities),
             activities,
             own_ids: core.threads().iter().map(|t| (t.tid, t.tid)).collect(),
@@ -153,6 +164,60 @@ impl Process {
         let inside = self.inside.as_ref()?;
         let read = || HotSpot::of(&inside.names, &*inside.memory, &self.own_ids);
         inside.hot_spot.get_or_init(read).as_ref()
+    }
+
+    /// The threads that may run code of the program: not those of a virtual machine itself, nor
+    /// those of a runtime that are given no work.
+    pub fn of_program(&self) -> Vec<u32> {
+        let mut tids = self.tids();
+        tids.retain(|tid| !self.is_idle_helper(*tid));
+        let machine = self
+            .inside
+            .as_ref()
+            .and_then(|i| Some((&*i.memory, self.hot_spot()?)));
+        if let Some((memory, machine)) = machine {
+            let memory = ByPages::new(|address, buffer: &mut [u8]| memory.read(address, buffer));
+            let all = tids.clone();
+            let named = |tid: u32| self.activity(tid).map_or("", |one| &one.name);
+            tids.retain(|tid| {
+                machine.runs_program(&memory, *tid) && !OF_MACHINE.contains(&named(*tid))
+            });
+            // Nothing tells them apart.
+            if tids.is_empty() {
+                return all;
+            }
+        }
+        tids
+    }
+
+    /// Is it a thread of node's own that waits to be given work?
+    pub fn is_idle_helper(&self, tid: u32) -> bool {
+        let helpers = self.idle_helpers.get_or_init(|| {
+            let all = self.activities.iter().take(MOST_HELPERS);
+            let is_idle = |one: &&Activity| {
+                let stack = one.call.map(|call| self.stack(&call).0).unwrap_or_default();
+                let symbols = stack.iter().map(|code| {
+                    let symbol = code.symbol.as_deref().unwrap_or_default();
+                    symbol.rsplit_once('+').map_or(symbol, |(name, _)| name)
+                });
+                runtime::is_idle(&symbols.collect::<Vec<&str>>())
+            };
+            all.filter(is_idle).map(|one| one.tid).collect()
+        });
+        helpers.contains(&tid)
+    }
+
+    /// What a thread that is in this call has open in JavaScript, innermost first.
+    pub fn calls_of_v8(&self, call: &Call) -> Vec<(Whose, Spot)> {
+        let of =
+            |inside: &Inside| v8::calls((&inside.names, &*inside.memory), &inside.of_v8, call.sp);
+        self.inside.as_ref().map_or_else(Vec::new, of)
+    }
+
+    /// Does its runtime hand on signals to threads of its own?
+    pub fn handles_signals_in_threads(&self) -> bool {
+        let is_of_go = |inside: &Inside| inside.names.go_data().is_some();
+        self.hot_spot().is_some() || self.inside.as_ref().is_some_and(is_of_go)
     }
 
     /// What is open where the thread is in this call, and where its author's code is in it.
@@ -243,6 +308,11 @@ impl Processes {
         let own = process.and_then(|process| process.activity(tid));
         let found = own.or(activities.first());
         found.map_or_else(String::new, |activity| activity.name.clone())
+    }
+
+    /// As far as it was looked at.
+    pub fn known(&self, pid: u32) -> Option<&Process> {
+        self.by_pid.get(&pid)?.as_ref()
     }
 
     /// `None`: there is none of that number.

@@ -93,6 +93,7 @@ fn node(thread: &ThreadRef) -> Node {
             "" => thread.program.clone(),
             name => name.into(),
         },
+        task: None,
     }
 }
 
@@ -102,6 +103,7 @@ fn root(kind: RootKind, thread: Option<&ThreadRef>, what: impl Into<String>) -> 
         pid: thread.map(|thread| thread.pid),
         tid: thread.map(|thread| thread.tid),
         name: thread.map_or_else(String::new, |thread| node(thread).name),
+        task: None,
         what: what.into(),
         at: None,
         note: None,

@@ -12,6 +12,9 @@ pub struct Node {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
+    /// What runs on no thread of its own, `goroutine 7`; the thread is then one of its scheduler's.
+    #[serde(default)]
+    pub task: Option<String>,
 }
 
 /// Who owes what is waited for, and where that thread stands.
@@ -33,6 +36,8 @@ pub enum Known {
     Proved,
     /// There is code for it in a function that the thread may reach.
     ByCode,
+    /// Its open calls have the object at hand that the wait is for, and no other's have.
+    ByReference,
     /// Nobody else is left, or it is the usual one.
     Assumed,
 }
@@ -94,6 +99,9 @@ pub enum RootKind {
     /// A thread that uses the processor, or that is kept from it.
     Computes,
     Deadlock,
+    /// What a thread waits for is there already, and nobody is left to wake it.
+    #[serde(rename = "lost-wakeup")]
+    LostWakeup,
     Unknown,
 }
 
@@ -104,6 +112,9 @@ pub struct Root {
     pub pid: Option<u32>,
     pub tid: Option<u32>,
     pub name: String,
+    /// As [`Node::task`].
+    #[serde(default)]
+    pub task: Option<String>,
     pub what: String,
     /// Where that thread stands, as [`Link::at`].
     #[serde(default)]
@@ -265,6 +276,7 @@ impl Node {
             pid: 1,
             tid,
             name: String::new(),
+            task: None,
         }
     }
 }
@@ -303,6 +315,7 @@ mod tests {
             pid: 7,
             tid,
             name: "worker".into(),
+            task: None,
         }
     }
 
@@ -312,6 +325,7 @@ mod tests {
             pid: Some(7),
             tid: Some(tid),
             name: "worker".into(),
+            task: None,
             what: "it computes".into(),
             at: None,
             note: None,

@@ -86,7 +86,7 @@ pub fn from_peer(found: Chosen, sent_last: SentLast, peer: &Node, node: &Node) -
                 node.pid
             ),
         ),
-        SentLast::Unclear => End::unknown(format!(
+        SentLast::Unclear | SentLast::Untold => End::unknown(format!(
             "process {pid} ({name}) waits at the other end as well: whose turn it is is not known"
         )),
     };

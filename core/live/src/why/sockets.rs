@@ -3,7 +3,7 @@
 
 use flagfinder_linux::{syscalls, traits};
 use flagfinder_waits::internet::{connection, OtherEnd};
-use flagfinder_waits::turn::sent_last;
+use flagfinder_waits::turn::{sent_last, SentLast};
 use flagfinder_waits::unix::{self, UnixEnd};
 
 use super::obstacle::{Debtor, End, Obstacle, Side, Weight, Who};
@@ -26,11 +26,11 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
         }
         let found = match connection.end {
             OtherEnd::Socket(peer) => {
-                // Whoever asks about one of several may wait for another; who reads waits for more.
-                let looks = syscalls::number(place.call).is_some_and(traits::looks);
-                let sent_last = looks.then(|| sent_last(place.pid, place.fd)).flatten();
-                let found = holders(processes, place, &what, peer, "").into_iter();
-                found.map(|one| Obstacle { sent_last, ..one }).collect()
+                let sent_last = looks(place).then(|| sent_last(place.pid, place.fd));
+                in_turn(
+                    sent_last.flatten(),
+                    holders(processes, place, &what, peer, ""),
+                )
             }
             OtherEnd::Pending(Some(listener)) => holders(
                 processes,
@@ -57,6 +57,16 @@ pub(super) fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Ve
     unix_socket(processes, place, inode)
 }
 
+/// Whoever asks about one of several may wait for another; who reads waits for more.
+fn looks(place: &Place) -> bool {
+    syscalls::number(place.call).is_some_and(traits::looks)
+}
+
+fn in_turn(sent_last: Option<SentLast>, found: Vec<Obstacle>) -> Vec<Obstacle> {
+    let found = found.into_iter();
+    found.map(|one| Obstacle { sent_last, ..one }).collect()
+}
+
 fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
     let Some(name) = unix::name(place.pid, inode) else {
         let end = End::unknown("what kind of socket it is could not be told");
@@ -80,8 +90,9 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obst
     };
     match end {
         Some(UnixEnd::Socket(peer)) => {
+            let sent_last = looks(place).then_some(SentLast::Untold);
             let found = holders(processes, place, &what, peer, "");
-            of_side(Side::Connected(what), found)
+            of_side(Side::Connected(what), in_turn(sent_last, found))
         }
         Some(UnixEnd::Pending(listener)) => {
             let reason = "has not accepted the connection: it ";

@@ -2,9 +2,9 @@
 //! Which test of a test runner a process is in.
 //!
 //! In: the open calls of its threads. Out: of each, the call of the program's author that the
-//! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG. Of
-//! ctest, and of a make that tests, the command is told that it runs. Blind spots: tests that an
-//! event loop runs, JavaScript, and threads that run.
+//! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG; jest,
+//! mocha, vitest and node's own. Of ctest, and of a make that tests, the command is told that it
+//! runs. Blind spots: tests that an event loop runs, and threads that run.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use flagfinder_linux::proc::Stat;
 use super::asked::InSource;
 use super::process::{Process, Processes};
 use super::report::Tested;
-use super::{goroutines, java};
+use super::{go, java};
 use crate::stack::Stack;
 
 /// What the functions of runners begin with, and parts of paths of their files.
@@ -27,7 +27,19 @@ const FUNCTIONS: [&str; 6] = [
     "junit.framework.",
     "org.testng.",
 ];
-const FILES: [&str; 3] = ["/_pytest/", "/unittest/case.py", "/unittest/async_case.py"];
+const FILES: [&str; 8] = [
+    "/_pytest/",
+    "/unittest/case.py",
+    "/unittest/async_case.py",
+    "/node_modules/jest-circus/",
+    "/node_modules/jest-jasmine2/",
+    "/node_modules/mocha/",
+    "/node_modules/@vitest/runner/",
+    "node:internal/test_runner",
+];
+/// The functions of JavaScript's runners to which a test is handed: what one is handed may go on
+/// behind a wait of its own, when no call of the runner is open.
+const TAKERS: [&str; 4] = ["it(", "test(", "it.only(", "test.only("];
 /// Runners that start each test as a program; the last two only if they were asked to test.
 const STARTERS: [&str; 3] = ["ctest", "make", "gmake"];
 const TARGETS: [&str; 2] = ["test", "check"];
@@ -36,9 +48,9 @@ const SHELLS: [&str; 4] = ["sh", "bash", "dash", "env"];
 const AT_THE_END: (&str, &str) = ("_shutdown", "/threading.py");
 const OVER: &str = "none: the last one is over, and Python waits for threads that go on";
 /// Most processes and threads that are looked at, and time for them.
-const PROCESSES: usize = 3;
+const PROCESSES: usize = 8;
 const THREADS: usize = 64;
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(400);
 
 /// Of these processes.
 pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> Vec<Tested> {
@@ -48,7 +60,7 @@ pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> V
         let Some(process) = processes.get(*pid) else {
             continue;
         };
-        let of_go = goroutines::calls(process);
+        let of_go = go::calls(process);
         let each = of_go.iter().filter_map(|calls| test_in(calls));
         found.extend(each.map(|spot| Tested {
             pid: *pid,
@@ -149,6 +161,10 @@ fn calls(process: &Process, tid: u32, in_source: &InSource) -> Vec<(Whose, Spot)
     if !of_java.is_empty() {
         return of_java;
     }
+    let of_v8 = process.calls_of_v8(&call);
+    if !of_v8.is_empty() {
+        return of_v8;
+    }
     let Some(inside) = &process.inside else {
         return Vec::new();
     };
@@ -160,7 +176,13 @@ fn calls(process: &Process, tid: u32, in_source: &InSource) -> Vec<(Whose, Spot)
 
 /// What the innermost call of a runner called, of the author's.
 fn test_in(calls: &[(Whose, Spot)]) -> Option<Spot> {
-    let runner = calls.iter().position(|(_, spot)| is_runner(spot))?;
+    let Some(runner) = calls.iter().position(|(_, spot)| is_runner(spot)) else {
+        let is_taken = |function: &str| TAKERS.iter().any(|taker| function.starts_with(taker));
+        let taken = calls
+            .iter()
+            .find(|(_, spot)| spot.function.as_deref().is_some_and(is_taken));
+        return taken.map(|(_, spot)| spot.clone());
+    };
     let mut inside = calls[..runner].iter().rev();
     let (_, test) = inside.find(|(whose, _)| *whose == Whose::Own)?;
     // Rust's tests are called by way of one.

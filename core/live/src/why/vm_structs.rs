@@ -4,6 +4,9 @@
 //! libjvm exports `gHotSpotVMStructs`, an array with an entry for each field, and beside it the
 //! offsets within an entry. The JDK's own debugger (the serviceability agent) reads the same.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use flagfinder_code::{AddressSpace, Names};
 use rustc_hash::FxHashMap;
 
@@ -13,11 +16,23 @@ const MOST: u64 = 20_000;
 /// Longest name of a type or field.
 const NAME: usize = 96;
 
+type Places = FxHashMap<String, FxHashMap<String, u64>>;
+
 pub struct VmStructs {
     /// By type and field: offset within the structure, or address of a static field.
-    places: FxHashMap<(String, String), u64>,
+    places: Places,
     /// Bytes of a type.
     sizes: FxHashMap<String, u64>,
+    pub known: Known,
+}
+
+/// What was read of classes, which stay as they are.
+#[derive(Default)]
+pub struct Known {
+    /// Of what may be a class: its name, if it is one.
+    pub names: RefCell<FxHashMap<u64, Option<Rc<str>>>>,
+    /// By structure: how references are compressed, if they are.
+    pub compressed: RefCell<FxHashMap<String, Option<(u64, u64)>>>,
 }
 
 /// Where an entry keeps what it tells.
@@ -46,7 +61,7 @@ impl VmStructs {
         };
         let first = exported("gHotSpotVMStructs")?;
         let stride = exported("gHotSpotVMStructEntryArrayStride")?;
-        let mut places = FxHashMap::default();
+        let mut places = Places::default();
         for index in 0..MOST {
             let at = first.checked_add(index.checked_mul(stride)?)?;
             let word = |offset: u64| memory.word(at.checked_add(offset)?);
@@ -60,29 +75,34 @@ impl VmStructs {
                 false => word(entry.offset)?,
             };
             let field = text(memory, word(entry.field)?);
-            places.insert((text(memory, kind), field), place);
+            let of_kind = places.entry(text(memory, kind)).or_default();
+            of_kind.insert(field, place);
         }
         let sizes = sizes(&exported, memory).unwrap_or_default();
-        Some(VmStructs { places, sizes })
+        Some(VmStructs {
+            places,
+            sizes,
+            known: Known::default(),
+        })
     }
 
     #[cfg(test)]
     pub fn of(places: &[(&str, &str, u64)]) -> VmStructs {
-        let places = places.iter();
-        let place = |(kind, field, at): &(&str, &str, u64)| {
-            (((*kind).to_owned(), (*field).to_owned()), *at)
-        };
+        let mut all = Places::default();
+        for (kind, field, at) in places {
+            let of_kind = all.entry((*kind).to_owned()).or_default();
+            of_kind.insert((*field).to_owned(), *at);
+        }
         VmStructs {
-            places: places.map(place).collect(),
+            places: all,
             sizes: FxHashMap::default(),
+            known: Known::default(),
         }
     }
 
     /// Offset of a field, or address of a static one.
     pub fn place(&self, kind: &str, field: &str) -> Option<u64> {
-        self.places
-            .get(&(kind.to_owned(), field.to_owned()))
-            .copied()
+        self.places.get(kind)?.get(field).copied()
     }
 
     /// Bytes of an object of this type.

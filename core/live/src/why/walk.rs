@@ -4,19 +4,22 @@
 //! Where any of several may end a wait, each is followed. The end that explains most wins; it is a
 //! circle only if all lead back. Where two ends explain as much, neither is blamed.
 
+mod copied;
+
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flagfinder_code::Spot;
 use flagfinder_linux::clock::Effort;
 use flagfinder_linux::proc::link;
-use rustc_hash::FxHashMap;
+use flagfinder_linux::traits;
+use flagfinder_waits::turn::SentLast;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::asked::{Asked, InSource};
 use super::children;
 use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
-use super::flags;
 use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::place::{is_on, is_passing};
@@ -25,9 +28,7 @@ use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use super::served::{from_client, from_peer};
 use super::terms::Terms;
 use super::way::{Chosen, Outcome, Way};
-use crate::effects::{ahead, Ahead, Asking, Effect};
 use crate::helpers::what_it_does;
-use crate::owed_proof::Strength;
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 
@@ -52,10 +53,14 @@ pub struct Walk<'a> {
     asked: FxHashMap<u32, Asked>,
     /// Their open calls, as an interpreter has them.
     in_source: BTreeMap<u32, Vec<Spot>>,
+    /// Threads of the first process that are looked at later, if nothing else explains the hang.
+    later: FxHashSet<u32>,
     /// Threads on the way that may still be looked at by `spin`.
     to_step: usize,
-    /// Time that is left for copies of threads that may end the sleep of another.
+    /// Time that is left for copies of threads that may end the sleep of another, and for those
+    /// that find what they look for.
     to_copy: Duration,
+    to_meet: Duration,
     examined: FxHashMap<u32, Examined>,
     looks: usize,
     effort: Effort,
@@ -88,14 +93,33 @@ impl<'a> Walk<'a> {
             spun,
             asked: asked.collect(),
             in_source: in_source.stacks.clone(),
+            later: FxHashSet::default(),
             to_step: if terms.looks { MOST_STEPPED } else { 0 },
             to_copy: COPIES,
+            to_meet: COPIES,
             examined: FxHashMap::default(),
             looks: 0,
             effort: Effort::begin(),
             terms,
             first: (0, 0),
         }
+    }
+
+    /// These are looked at later, or once the chain is known to reach them.
+    pub fn leave(&mut self, threads: &[u32]) {
+        self.later.extend(threads);
+        self.spun.retain(|tid, _| !threads.contains(tid));
+    }
+
+    /// What `spin` saw of further threads.
+    pub fn learn(&mut self, threads: Vec<ThreadReport>) {
+        for thread in threads {
+            self.examined.remove(&thread.tid);
+            self.spun.insert(thread.tid, thread);
+        }
+        self.later.clear();
+        self.to_step = MOST_STEPPED;
+        self.effort = Effort::begin();
     }
 
     pub fn follow(&mut self, pid: u32, tid: u32) -> (Vec<Link>, Root, Weight) {
@@ -105,26 +129,36 @@ impl<'a> Walk<'a> {
         let (mut root, weight) = match found.outcome {
             Outcome::Root(root, weight) => (root, weight),
             // At the beginning of a path there is no other thread to go back to.
-            Outcome::Circle { .. } | Outcome::Idle => {
+            Outcome::Circle { .. } | Outcome::Idle | Outcome::Passes => {
                 let end = End::unknown("the threads wait for each other");
                 (end.root(&self.node((pid, tid))), Weight::Unknown)
             }
         };
         let last = root.tid.and_then(|tid| self.examined.get(&tid));
-        root.at = last.and_then(|last| last.at.clone());
+        root.at = match &root.task {
+            Some(_) => root.at,
+            None => last.and_then(|last| last.at.clone()),
+        };
         (found.links, root, weight)
     }
 
     fn node(&self, (pid, tid): Place) -> Node {
         let name = self.processes.name(pid, tid);
-        Node { pid, tid, name }
+        Node {
+            pid,
+            tid,
+            name,
+            task: None,
+        }
     }
 
-    fn look(&mut self, (pid, tid): Place, begins: bool) -> Examined {
+    fn look(&mut self, (pid, tid): Place, begins: bool, is_guess: bool) -> Examined {
         if let Some(known) = self.examined.get(&tid) {
             return known.clone();
         }
-        self.step(pid, tid);
+        if !is_guess || !self.later.contains(&tid) {
+            self.step(pid, tid);
+        }
         let mut found = self.examine((pid, tid), begins);
         if let State::Waits(obstacles) = &mut found.state {
             let is_lone = obstacles.len() == 1;
@@ -137,104 +171,17 @@ impl<'a> Walk<'a> {
         found
     }
 
-    /// Threads of which a copy ends the wait owe it, in place of all that are left. `is_lone`: the
-    /// thread waits for nothing else.
-    fn ask_who_ends(&mut self, waiting: Place, obstacle: &mut Obstacle, is_lone: bool) {
-        let mut left = Vec::new();
-        let mut proved: Vec<(Strength, Debtor)> = Vec::new();
-        for debtor in std::mem::take(&mut obstacle.debtors) {
-            let asked = self.ask(&debtor, waiting, is_lone);
-            let Some((pid, effect, ahead)) = asked else {
-                left.push(debtor);
-                continue;
-            };
-            let is_own = pid == waiting.0 && waiting != self.first;
-            match nobody_uses(pid, effect) {
-                _ if !ahead.owed.is_empty() => {
-                    let owing = owing(&ahead, &debtor.reason, effect);
-                    proved.extend(owing.map(|one| (ahead.strength, one)));
-                }
-                // All that could do it were asked. A thread with which the chain begins may have
-                // been woken by others until now. Data were made up: a thread may come to it once
-                // others are read.
-                Some(end) if is_own && ahead.is_complete => {
-                    obstacle.by_elimination = false;
-                    obstacle.known = Known::Assumed;
-                    obstacle.otherwise = end;
-                }
-                _ => left.push(debtor),
-            }
-        }
-        if let Some(best) = proved.iter().map(|(strength, _)| *strength).max() {
-            if std::mem::take(&mut obstacle.by_elimination) {
-                left.clear();
-                proved.retain(|(strength, _)| *strength == best);
-            }
-        }
-        left.extend(proved.into_iter().map(|(_, debtor)| debtor));
-        obstacle.debtors = left;
-    }
-
-    /// What copies of the threads of a debtor's process do. `None`: they are not to be asked.
-    fn ask<'d>(
-        &mut self,
-        debtor: &'d Debtor,
-        waiting: Place,
-        is_lone: bool,
-    ) -> Option<(u32, &'d Effect, Ahead)> {
-        let effect = debtor.effect.as_ref()?;
-        let (pid, file) = match &debtor.who {
-            Who::Thread(pid, _) | Who::AnyOf(pid, _) => (*pid, None),
-            Who::Process(pid, file) => (*pid, file.as_deref()),
-        };
-        let tids = self.processes.get(pid)?.tids();
-        let is_seen = debtor.known != Known::Assumed;
-        let is_known = tids.len() < 2 || is_seen && matches!(debtor.who, Who::Thread(..));
-        if matches!(effect, Effect::Read(_) | Effect::Write(_)) {
-            if is_known || (pid == waiting.0 && !is_lone) {
-                return None;
-            }
-            let mut tids = tids.into_iter().take(MOST_THREADS);
-            let is_used =
-                file.is_some_and(|file| tids.any(|tid| is_on(self.processes, pid, tid, file)));
-            if is_used {
-                return None;
-            }
-        } else if is_known && is_seen {
-            return None;
-        }
-        Some((pid, effect, self.ahead(pid, waiting, effect)?))
-    }
-
-    /// What copies of the threads of a process do, which may end the wait of this one.
-    fn ahead(&mut self, pid: u32, waiting: Place, effect: &Effect) -> Option<Ahead> {
-        let time = self.terms.deadline.at_most(self.to_copy);
-        let process = self.processes.get(pid).filter(|_| !time.is_zero())?;
-        let inside = process.inside.as_ref()?;
-        let own_id = process.own_ids.iter().find(|(_, tid)| **tid == waiting.1);
-        let own_id = own_id.map_or(waiting.1, |(own, _)| *own);
-        let asked = Asking {
-            pid,
-            names: &inside.names,
-            activities: &process.activities,
-            core: self.terms.core,
-            waiting: (pid == waiting.0).then_some((waiting.1, own_id)),
-        };
-        let (begin, before) = (Instant::now(), Effort::begin());
-        let found = ahead(&asked, effect, time);
-        self.to_copy = self.to_copy.saturating_sub(begin.elapsed());
-        // This time does not count for the chain.
-        self.effort.leave_out(before);
-        found
-    }
-
     fn examine(&mut self, (pid, tid): Place, begins: bool) -> Examined {
         let seen = (self.spun.get(&tid), self.asked.get(&tid));
         let mut found = examine(self.processes, pid, tid, seen, begins);
         let in_source = self.in_source.get(&tid).into_iter().flatten();
         let in_source = Spot::first_own(in_source.map(|spot| (spot.whose(), spot)));
         let in_loop = seen.0.and_then(|seen| seen.spin_loop.as_ref()?.at.as_ref());
-        found.at = in_source.or(in_loop).cloned().or(found.at);
+        // Where tasks are told, that is the place of the thread with which they begin.
+        let tasks = found.tasks.iter_mut().flat_map(|tasks| &mut tasks.links);
+        let of_thread = tasks.take(1).find(|link| link.waiter.task.is_none());
+        let at = of_thread.map_or(&mut found.at, |link| &mut link.at);
+        *at = in_source.or(in_loop).cloned().or(at.take());
         found
     }
 
@@ -328,7 +275,6 @@ impl<'a> Walk<'a> {
     }
 
     fn explore(&mut self, place: Place, trail: &mut Trail) -> Chosen {
-        let pid = place.0;
         if let Some(at) = trail.path.iter().position(|seen| *seen == place) {
             return Chosen::bare(Outcome::Circle { at, note: None });
         }
@@ -342,23 +288,49 @@ impl<'a> Walk<'a> {
             let what = "the chain was not followed further: the time limit was over";
             return Chosen::end(End::unknown(what), &self.node(place));
         }
-        let examined = self.look(place, trail.path.is_empty());
+        let examined = self.look(place, trail.path.is_empty(), !trail.fanned.is_empty());
+        let Some(tasks) = &examined.tasks else {
+            return self.from(&self.node(place), &examined, place, trail);
+        };
+        let mut found = self.from(&tasks.last, &examined, place, trail);
+        found.links.splice(0..0, tasks.links.iter().cloned());
+        if let Outcome::Root(root, _) = &mut found.outcome {
+            root.assumed |= tasks.links.iter().any(|link| link.known == Known::Assumed);
+            if root.task == tasks.last.task {
+                root.at.clone_from(&examined.at);
+            }
+        }
+        found
+    }
+
+    /// From a thread that was examined, or from the last of its tasks: `node`.
+    fn from(
+        &mut self,
+        node: &Node,
+        examined: &Examined,
+        place: Place,
+        trail: &mut Trail,
+    ) -> Chosen {
+        let pid = place.0;
         let obstacles = match &examined.state {
-            State::End(end) => return Chosen::end(end.clone(), &self.node(place)),
+            State::End(end) => return Chosen::end(end.clone(), node),
             State::Waits(obstacles) => obstacles.clone(),
         };
-        let node = self.node(place);
         trail.path.push(place);
         let mut ways = Vec::new();
         // What only threads of its own process end tells a thread to look for other work.
         let foreign = obstacles.iter().filter(|one| !one.is_within(pid)).count();
         for obstacle in &obstacles {
             let is_lone = obstacles.len() == 1 || foreign == 1 && !obstacle.is_within(pid);
-            ways.extend(self.ways(&node, &examined, (obstacle, is_lone), trail));
+            ways.extend(self.ways(node, examined, (obstacle, is_lone), trail));
         }
         trail.path.pop();
         let nested = trail.fanned.contains(&pid);
-        choose(ways, &node, trail.path.len(), nested)
+        let found = choose(ways, node, trail.path.len(), nested);
+        match &obstacles[..] {
+            [only] if found.is_nobody(node) => self.lost_wakeup(place, only).unwrap_or(found),
+            _ => found,
+        }
     }
 
     /// All that may end this one wait. `is_lone`: the thread waits for nothing else from outside
@@ -380,10 +352,14 @@ impl<'a> Walk<'a> {
             at: obstacle.at.clone().or(examined.at.clone()),
             supposed: Vec::new(),
         };
-        if obstacle.debtors.is_empty() {
+        if obstacle.debtors.is_empty() && obstacle.passing.is_empty() {
             let handler = self.handler(node.pid).filter(|_| obstacle.by_elimination);
             let end = handler.map_or_else(|| obstacle.otherwise.clone(), End::unknown);
-            let first = step(None, obstacle.known, end.what.clone());
+            let known = match obstacle.by_elimination {
+                true => Known::Assumed,
+                false => obstacle.known,
+            };
+            let first = step(None, known, end.what.clone());
             let found = Chosen::end(end, node);
             return vec![Way::new(first, found, false, true)];
         }
@@ -406,6 +382,14 @@ impl<'a> Walk<'a> {
                 let found = Chosen::end(End::unknown(what), node);
                 ways.push(Way::new(first, found, fans, false));
             }
+        }
+        for place in &obstacle.passing {
+            let owed = OwedBy {
+                node: self.node(*place),
+                code: None,
+            };
+            let first = step(Some(owed), Known::Assumed, obstacle.reason.clone());
+            ways.push(Way::new(first, Chosen::bare(Outcome::Passes), fans, false));
         }
         for (place, debtor, direct) in all {
             let owing = self.node(place);
@@ -437,6 +421,8 @@ impl<'a> Walk<'a> {
                 false => (found, true),
             };
             let found = match obstacle.sent_last {
+                // Whoever reads waits for this very one.
+                Some(SentLast::Untold) if !self.looks(place) => found,
                 Some(sent_last) => from_peer(found, sent_last, &owing, node),
                 None => found,
             };
@@ -524,6 +510,13 @@ impl<'a> Walk<'a> {
         Some((place, Chosen::end(end, &self.node(place))))
     }
 
+    /// Is the thread in a call that asks about descriptors, as event loops are?
+    fn looks(&mut self, (pid, tid): Place) -> bool {
+        let activity = self.processes.get(pid).and_then(|one| one.activity(tid));
+        let call = activity.and_then(|activity| activity.call);
+        call.is_some_and(|call| traits::looks(call.number))
+    }
+
     /// Did it wake up, or run all the time, while its process was watched?
     fn ran(&mut self, (pid, tid): Place) -> bool {
         let process = self.processes.get(pid);
@@ -531,10 +524,11 @@ impl<'a> Walk<'a> {
         activity.is_some_and(|activity| activity.sleeps > 0 || activity.cpu > 0.0)
     }
 
-    /// The signals whose handlers may do what no thread has ahead. Those of Java run in a thread.
+    /// The signals whose handlers may do what no thread has ahead. Those of Java and Go run in
+    /// threads.
     fn handler(&mut self, pid: u32) -> Option<String> {
         let process = self.processes.get(pid)?;
-        let signals = match process.is_dead || process.hot_spot().is_some() {
+        let signals = match process.is_dead || process.handles_signals_in_threads() {
             true => None,
             false => children::own_handlers(pid),
         };
@@ -586,7 +580,10 @@ impl<'a> Walk<'a> {
         (which, does): (&str, &str),
         all: &mut Vec<(Place, Debtor, bool)>,
     ) -> bool {
-        let tids = self.processes.get(pid).map(super::process::Process::tids);
+        let tids = self
+            .processes
+            .get(pid)
+            .map(super::process::Process::of_program);
         let tids = tids.unwrap_or_default();
         if tids.len() <= 1 {
             let tid = tids.first().copied().unwrap_or(pid);
@@ -658,50 +655,6 @@ impl<'a> Walk<'a> {
             }] if *of == pid => Some(*owner),
             _ => None,
         }
-    }
-}
-
-/// The threads of which a copy ended the wait. `holds`: what is seen of their process.
-fn owing<'a>(
-    ahead: &'a Ahead,
-    holds: &'a str,
-    effect: &'a Effect,
-) -> impl Iterator<Item = Debtor> + 'a {
-    let does = match effect {
-        Effect::Store { .. } => None,
-        Effect::Read(_) | Effect::Write(_) => Some("uses it"),
-        Effect::Unlock(_) => Some("gives it back"),
-        Effect::Signal { .. } | Effect::Send(_) => Some("sends one"),
-        Effect::Receive(_) => Some("takes one"),
-    };
-    ahead.owed.iter().map(move |owed| {
-        let mut debtor = flags::debtor(owed);
-        if let Some(does) = does {
-            let after = owed.after.as_deref().unwrap_or_default();
-            debtor.reason = format!("{holds}; a copy of this thread {does}, after {after}");
-        }
-        if ahead.strength == Strength::Failing {
-            debtor.known = Known::Assumed;
-        }
-        debtor
-    })
-}
-
-/// A process has both ends of a channel, and copies of all its other threads went on without using
-/// it. `None`: it is another effect, of which nothing follows.
-fn nobody_uses(pid: u32, effect: &Effect) -> Option<End> {
-    let told = |does: &str, on: &[i32]| {
-        let fd = on.first().copied().unwrap_or_default();
-        format!(
-            "only process {pid} itself can {does} (fd {fd}), and no copy of its other threads, \
-             which read made-up data, came to that"
-        )
-    };
-    match effect {
-        // A full channel was meant for somebody; many threads wait for whatever comes by one.
-        Effect::Read(on) => Some(End::outside(RootKind::Ended, told("read it", on))),
-        Effect::Write(on) => Some(End::unknown(told("write to it", on))),
-        _ => None,
     }
 }
 

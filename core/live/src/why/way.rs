@@ -15,6 +15,8 @@ pub enum Outcome {
     },
     /// It waits for any thread of a process whose threads are followed already.
     Idle,
+    /// It waits for time, and copies of it did not end the wait.
+    Passes,
 }
 
 /// Links that begin at a thread, and where they lead.
@@ -45,6 +47,17 @@ impl Chosen {
             }
         }
         self
+    }
+
+    /// Nobody is left that could end the wait of this thread, as far as elimination tells.
+    pub fn is_nobody(&self, node: &Node) -> bool {
+        let is_own = matches!(&self.links[..], [only] if only.waiter == *node);
+        is_own
+            && match &self.outcome {
+                Outcome::Root(root, _) => root.note.is_some(),
+                Outcome::Circle { note, .. } => note.is_some(),
+                Outcome::Idle | Outcome::Passes => false,
+            }
     }
 
     /// The chain ends at this thread.
@@ -93,8 +106,13 @@ impl Way {
         match &self.outcome {
             Outcome::Root(_, weight) => Some(*weight),
             Outcome::Circle { .. } if self.known != Known::Assumed => Some(Weight::Circle),
-            Outcome::Circle { .. } | Outcome::Idle => None,
+            Outcome::Circle { .. } | Outcome::Idle | Outcome::Passes => None,
         }
+    }
+
+    /// See [`Outcome::Passes`].
+    pub(super) fn passes(&self) -> bool {
+        matches!(self.outcome, Outcome::Passes)
     }
 
     /// A full channel, and a thread of the process with its other end waits for the one that
@@ -138,6 +156,9 @@ impl Way {
                 (Some(next.waiter.clone()), format!("waits for {name}{at}"))
             }
             (None, Some(root)) => (owing, root.what.clone()),
+            (None, None) if self.passes() => {
+                (owing, "waits for time, and no copy ended the wait".into())
+            }
             (None, None) => (owing, format!("waits for thread {}", node.tid)),
         }
     }
@@ -219,10 +240,11 @@ pub(super) fn close(way: Way, node: &Node, at: usize) -> Chosen {
         pid: Some(node.pid),
         tid: Some(node.tid),
         name: node.name.clone(),
+        task: node.task.clone(),
         what,
         at: None,
         note: note.clone(),
-        assumed: note.is_none() && way.links.iter().any(|one| one.known == Known::Assumed),
+        assumed: way.links.iter().any(|one| one.known == Known::Assumed),
     };
     Chosen {
         links: way.links,

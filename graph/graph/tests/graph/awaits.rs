@@ -143,7 +143,7 @@ fn a_wait_that_is_over_when_its_thread_is_looked_at_again_is_not_meant() {
 }
 
 #[test]
-fn of_several_peers_none_is_blamed() {
+fn of_several_peers_none_is_blamed_nor_the_one_who_waits() {
     let mut all = Recording::of(&[1]);
     all.waits(READ, 0x1000, 0);
     all.passes(2000 * MS);
@@ -153,5 +153,5 @@ fn of_several_peers_none_is_blamed() {
         looked(&all, 8, SLEEP, None, &[]),
     ];
     all.ends_after(MS);
-    assert_eq!(culprits(&explain(&graph(&all, &looks), 1)), [1]);
+    assert!(culprits(&explain(&graph(&all, &looks), 1)).is_empty());
 }

@@ -5,7 +5,7 @@ use flagfinder_events::container::BlockKind;
 use flagfinder_events::{Holder, How, Looked};
 use flagfinder_graph::{build, Request};
 
-use crate::made_up::{culprits, explained, Recording, MS, POLL, WRITE};
+use crate::made_up::{culprits, explained, Recording, MS, POLL, READ, WRITE};
 
 const MAIN: u32 = 1;
 const A: u32 = 2;
@@ -26,7 +26,7 @@ fn recording(asks: impl IntoIterator<Item = Ask>) -> Recording {
     all.stacks = vec![vec![1, 2, 10], vec![1, 2, 20]];
     for server in [A, B] {
         all.running = server;
-        all.waits(POLL, 9, MAIN);
+        all.waits(READ, 9, MAIN);
     }
     for ask in asks {
         all.running = MAIN;
@@ -43,7 +43,7 @@ fn recording(asks: impl IntoIterator<Item = Ask>) -> Recording {
         if ask.answered {
             all.running = ask.server;
             all.wakes(MAIN, WRITE);
-            all.waits(POLL, 9, MAIN);
+            all.waits(READ, 9, MAIN);
         }
     }
     all.ends_after(3000 * MS);

@@ -104,6 +104,7 @@ fn items_share_out_the_time_of_their_wake_up() {
     assert_eq!(graph.first_item(server[3]), server[1]);
     let request = PathRequest {
         thread: SERVER,
+        host: None,
         from: None,
         to: None,
         most: None,

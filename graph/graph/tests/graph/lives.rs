@@ -42,6 +42,8 @@ fn a_mark_in_it_finds_the_hang_even_where_the_recorder_was_killed() {
     all.marks.push(Mark {
         ts: all.now,
         text: "here".into(),
+        tid: None,
+        host: None,
     });
     let found = explained(&all.graph(), &of(2));
     assert_eq!(found.class, Class::LongWait);

@@ -48,6 +48,7 @@ fn path(looks: u64) -> CriticalPath {
     let graph = build(&all.file(|_| ()), &[lines]);
     let request = PathRequest {
         thread: POLLER,
+        host: None,
         from: None,
         to: None,
         most: None,
@@ -90,6 +91,7 @@ fn short_segments_become_one_where_not_all_are_wanted() {
     let graph = build(&all.file(|_| ()), &[]);
     let request = |most| PathRequest {
         thread: POLLER,
+        host: None,
         from: None,
         to: None,
         most,
