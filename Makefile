@@ -101,7 +101,7 @@ soak: $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/requirements-soak tracer t
 EXAMPLES := record protocol_layout watch_layout events_layout
 test-rust: $(STAMPS)/packages-live
 	$(CARGO) build $(RUST_TESTS) $(EXAMPLES:%=--example %)
-	RUSTC_WRAPPER="$(CURDIR)/.ci/rustc-of-tests" $(CARGO) test $(RUST_TESTS) --tests --no-fail-fast
+	RUSTC_WRAPPER="$(CURDIR)/.ci/rustc-of-tests" .ci/test-rust
 
 lint: lint-others lint-rust
 

@@ -106,6 +106,11 @@ impl Absent {
         mapping.is_some_and(|mapping| matches!(self.content(&mapping, true), Content::Unknown))
     }
 
+    pub fn begins_as_zeroes(&mut self, address: u64) -> bool {
+        let mapping = self.mapping(address).filter(|mapping| mapping.inode == 0);
+        mapping.is_some_and(|mapping| matches!(self.content(&mapping, true), Content::Zeroes))
+    }
+
     fn mapping(&mut self, address: u64) -> Option<Mapping> {
         let kept = KEPT.max(self.took * TIMES);
         if self.read.is_none_or(|read| read.elapsed() > kept) {

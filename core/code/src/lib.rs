@@ -70,7 +70,7 @@ pub use module::{ModuleIdentity, Place};
 pub use name::{Code, DataHome, DataKind, DataName};
 pub use names::Names;
 pub use own::{is_of_go, Spot, Whose};
-pub use process_memory::ProcessMemory;
+pub use process_memory::{Found, ProcessMemory};
 pub use reach::{CallsAhead, Reach};
 pub use scope::{TypeRef, ValuePlace, Variable};
 pub use stack::CallSites;

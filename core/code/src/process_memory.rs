@@ -23,6 +23,17 @@ const PAGE: u64 = 4096;
 /// UIO_MAXIOV.
 const AT_ONCE: usize = 1024;
 
+/// What a page of a process was when it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The process had it.
+    Read,
+    /// The process did not have it.
+    Absent,
+    /// It may not be read, or the process is gone.
+    Unreadable,
+}
+
 /// The memory of a process.
 #[derive(Debug)]
 pub struct ProcessMemory {
@@ -78,20 +89,27 @@ impl ProcessMemory {
         done
     }
 
-    /// Reads those of many pages that the process has, in as few calls as it takes; returns which.
+    /// Reads those of many pages that the process has, in as few calls as it takes; tells of each what it
+    /// was. A page that was not read is left as it was given.
     pub fn read_there(
         &self,
         tid: u32,
         addresses: &[u64],
         pages: &mut [Box<[u8; 4096]>],
-    ) -> Vec<bool> {
-        let mut read = vec![false; addresses.len()];
-        let is_there = |at: u64| self.pages.run(at, at + PAGE).is_ok_and(|run| run.exists);
-        let mut there = (0..addresses.len()).filter(|number| is_there(addresses[*number]));
-        loop {
-            let numbers: Vec<usize> = there.by_ref().take(AT_ONCE).collect();
+    ) -> Vec<Found> {
+        let look = |at: u64| match self.pages.run(at, at + PAGE) {
+            Ok(run) if run.exists => Found::Read,
+            Ok(_) => Found::Absent,
+            Err(_) => Found::Unreadable,
+        };
+        let mut found = Vec::with_capacity(addresses.len());
+        for part in addresses.chunks(AT_ONCE) {
+            let first = found.len();
+            found.extend(part.iter().map(|at| look(*at)));
+            let numbers = first..found.len();
+            let numbers: Vec<usize> = numbers.filter(|n| found[*n] == Found::Read).collect();
             if numbers.is_empty() {
-                return read;
+                continue;
             }
             let vector = |base: usize| libc::iovec {
                 iov_base: without_provenance_mut(base),
@@ -111,15 +129,23 @@ impl ProcessMemory {
                 libc::process_vm_readv(tid as i32, from, count, remote.as_ptr(), count, 0)
             };
             let whole = usize::try_from(got).unwrap_or(0) / PAGE as usize;
-            for number in &numbers[..whole] {
-                read[*number] = true;
-            }
             // The call ends at a page without rights; debuggers may read it all the same.
             for number in &numbers[whole..] {
                 let (at, page) = (addresses[*number], &mut pages[*number][..]);
-                read[*number] = is_there(at) && self.memory.read_exact_at(page, at).is_ok();
+                found[*number] = match look(at) {
+                    Found::Read if self.memory.read_exact_at(page, at).is_err() => {
+                        Found::Unreadable
+                    }
+                    now => now,
+                };
             }
         }
+        found
+    }
+
+    /// Is memory mapped there that holds zeroes until it is written, and that nobody else fills?
+    pub fn begins_as_zeroes(&self, address: u64) -> bool {
+        self.absent().begins_as_zeroes(address)
     }
 
     /// The stretches (start, end) of the pages that the process has between these addresses; none
@@ -202,7 +228,8 @@ mod tests {
                 assert_eq!(memory.there(start, end), there);
                 let pages = &mut [Box::new([1; 4096]), Box::new([1; 4096])];
                 let read = memory.read_there(std::process::id(), &[start, start + PAGE], pages);
-                assert_eq!(read, [false, true]);
+                assert_eq!(read, [Found::Absent, Found::Read]);
+                assert_eq!(memory.begins_as_zeroes(start), flags == private);
                 assert_eq!(pages[1][0], 7);
             });
         }

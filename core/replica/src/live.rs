@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
-use flagfinder_code::{AddressSpace, Mapping, Maps, ProcessMemory};
+use flagfinder_code::{AddressSpace, Found, Mapping, Maps, ProcessMemory};
 use flagfinder_failure::Failure;
 use flagfinder_linux::proc::{self, Status};
 use flagfinder_step::{unable_by, Pause};
@@ -140,18 +140,25 @@ impl Live {
         let extended = extended(tid as i32);
         let stack = self.stack(registers.rsp);
         addresses.extend(stack.filter(|page| !wanted.held.contains(page)));
-        let whole = self.memory.read_there(tid, &addresses, &mut contents);
+        let found = self.memory.read_there(tid, &addresses, &mut contents);
         let pause = pause.end();
         let is_read = self.memory.read_there(tid, &around, &mut after);
         begin_anew(&self.memory, &mut registers);
         let extended =
             extended.map_err(|e| unable_by(format!("Vector registers of thread {tid}"), &e))?;
-        let read = addresses.into_iter().zip(contents).zip(whole);
+        // A page that the process did not have held zeroes then; by now it may hold more.
+        let is_known = |page: u64, found: Found| match found {
+            Found::Read => true,
+            Found::Absent => self.memory.begins_as_zeroes(page),
+            Found::Unreadable => false,
+        };
+        let read = addresses.into_iter().zip(contents).zip(found);
         let mut stack: Vec<(u64, Page)> = read
-            .filter_map(|(page, whole)| whole.then_some(page))
+            .filter_map(|(page, found)| is_known(page.0, found).then_some(page))
             .collect();
         let mut changed = Vec::new();
-        let both = was_read.into_iter().zip(is_read).map(|(was, is)| was && is);
+        let both = was_read.into_iter().zip(is_read);
+        let both = both.map(|both| both == (Found::Read, Found::Read));
         for (((address, before), after), whole) in
             around.into_iter().zip(before).zip(after).zip(both)
         {
