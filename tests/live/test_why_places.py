@@ -7,6 +7,7 @@ import base64
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -56,6 +57,29 @@ int main(void) {
     puts("ready");
     fflush(stdout);
     pthread_join(threads[0], 0); /* line 25 */
+}
+"""
+
+# std keeps frame pointers, and the optimised code around it does not.
+RECEIVES = """\
+use std::sync::mpsc::{channel, Receiver, Sender};
+fn pull(jobs: &Receiver<u32>) -> u32 {
+    let job = jobs.recv().expect("a sender"); // line 3
+    job + 1
+}
+fn work(jobs: Receiver<u32>, _keeps: Sender<u32>) {
+    let mut sum = 0;
+    while sum < 1000 { sum += pull(&jobs); }
+    println!("{sum}");
+}
+fn main() {
+    let (sender, jobs) = channel();
+    let keeps = sender.clone();
+    let worker = std::thread::spawn(move || work(jobs, keeps));
+    sender.send(1).expect("a receiver");
+    drop(sender);
+    println!("ready");
+    worker.join().expect("it ended"); // line 18
 }
 """
 
@@ -256,3 +280,18 @@ def test_a_place_in_a_compiled_script_is_one_of_its_source(
         link = why(process.pid)["links"][0]
     where = (link["at"]["function"], Path(link["at"]["file"]).name, link["at"]["line"])
     assert where == (("waits", "waits.ts", 20) if is_compiled else ("waits", "waits.js", 3))
+
+
+def test_the_place_behind_frames_that_keep_a_frame_pointer(tmp_path: Path) -> None:
+    if shutil.which("rustc") is None:
+        live_or_skip("rustc is not installed")
+    (tmp_path / "receives.rs").write_text(RECEIVES, encoding="utf-8")
+    built = run(["rustc", "-O", "-g", "receives.rs"], timeout=120, cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    with started([tmp_path / "receives"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        wait_until(process, lambda: len(why(process.pid)["links"]) > 1)
+        joins, receives = why(process.pid)["links"][:2]
+    assert (joins["at"]["line"], receives["at"]["line"]) == (18, 3)
+    called = receives["waits_for"]["name"]
+    assert called.startswith("std::sync::") and called.endswith("::recv()"), called

@@ -6,6 +6,11 @@
 //! leaves in place. Blind spots: code without such rules ends the walk (Go, JIT, hand-written
 //! assembly without annotations).
 
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
+};
+
 use crate::address_space::AddressSpace;
 use crate::names::Names;
 use crate::register::{RBP, RSP};
@@ -106,5 +111,81 @@ impl Names {
     pub fn keeps_frame_pointer(&self, pc: u64) -> bool {
         let kept = self.rules_at(pc).map(|rules| rules.saved[usize::from(RBP)]);
         kept == Some(Saved::At(-16))
+    }
+
+    /// Bytes from the stack pointer, where the code at `pc` has it between calls, to the end of the
+    /// frame: what the function's first instructions push and reserve, up to the first branch or
+    /// call, and its return address. `None`: it keeps no frame pointer there, or moves the stack
+    /// pointer otherwise.
+    pub fn frame_size(&self, pc: u64, memory: &dyn AddressSpace) -> Option<u64> {
+        let (start, end) = self.function(pc)?;
+        let mut code = [0; MOST_OF_BEGINNING];
+        let size = end.min(pc).checked_sub(start)?.min(code.len() as u64) as usize;
+        let got = memory.read(start, &mut code[..size]);
+        size_by_beginning(&code[..got], start)
+    }
+}
+
+/// Bytes of a function that are read for what it does to the stack pointer.
+const MOST_OF_BEGINNING: usize = 256;
+
+fn size_by_beginning(code: &[u8], start: u64) -> Option<u64> {
+    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut infos = InstructionInfoFactory::new();
+    let mut size = 8;
+    let mut has_frame_pointer = false;
+    for instruction in decoder {
+        if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
+            break;
+        }
+        let used = infos.info(&instruction).used_registers();
+        let mut used = used.iter();
+        let moves = used.any(|u| u.register() == Register::RSP && is_written(u.access()));
+        match instruction.mnemonic() {
+            _ if !moves => has_frame_pointer |= is_frame_pointer(&instruction),
+            Mnemonic::Push => size += 8,
+            Mnemonic::Sub if instruction.op1_kind() != OpKind::Register => {
+                size += u64::try_from(instruction.immediate(1) as i64).ok()?;
+            }
+            _ => return None,
+        }
+    }
+    has_frame_pointer.then_some(size)
+}
+
+/// `mov rbp, rsp`
+fn is_frame_pointer(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op0_register() == Register::RBP
+        && instruction.op1_register() == Register::RSP
+}
+
+fn is_written(access: OpAccess) -> bool {
+    !matches!(
+        access,
+        OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_as_large_as_its_beginning_makes_it() {
+        // push rbp; mov rbp,rsp; push r15; push rbx; sub rsp,0x18; call +0
+        let fixed = [
+            0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x53, 0x48, 0x83, 0xec, 0x18, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(size_by_beginning(&fixed, 0x1000), Some(8 + 3 * 8 + 0x18));
+        // The frame begins only behind a branch: push rbx; test edi,edi; je +2; push rbp; ..
+        let later = [0x53, 0x85, 0xff, 0x74, 0x02, 0x55, 0x48, 0x89, 0xe5];
+        assert_eq!(size_by_beginning(&later, 0x1000), None);
+        // push rbp; mov rbp,rsp; and rsp,-32
+        let aligned = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xe0];
+        assert_eq!(size_by_beginning(&aligned, 0x1000), None);
+        // push rbp; mov rbp,rsp; sub rsp,rax
+        let by_register = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x29, 0xc4];
+        assert_eq!(size_by_beginning(&by_register, 0x1000), None);
     }
 }

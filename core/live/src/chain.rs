@@ -95,6 +95,7 @@ mod tests {
             expected: 2,
             owner,
             held: None,
+            is_nameless: false,
         };
         let wait = Wait {
             summary: "clock_nanosleep".into(),

@@ -21,6 +21,9 @@ pub struct Futex {
     pub owner: Option<u32>,
     #[serde(skip)]
     pub held: Option<Held>,
+    /// The name is an address, and what lies there.
+    #[serde(skip)]
+    pub is_nameless: bool,
 }
 
 /// `threads`: by the id that the process itself sees.
@@ -36,13 +39,16 @@ pub fn describe(
         DataKind::Unknown => format!("{:#x}", word.address),
         _ => data.name,
     };
+    let address = format!("{:#x}", word.address);
+    let is_nameless = name.starts_with(&address);
     Some(Futex {
-        address: format!("{:#x}", word.address),
+        address,
         name,
         kind: word.kind,
         value: word.value,
         expected: word.expected,
         owner: word.owner,
         held: word.held,
+        is_nameless,
     })
 }

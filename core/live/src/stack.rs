@@ -6,8 +6,9 @@
 //! that takes a register that is not known, or nothing is said (Go, JIT), the return address is
 //! looked for: a word that points behind a call instruction in executable memory. Where that call
 //! is direct, its target must be the function of the frame below, or a linkage stub; where the
-//! function keeps its caller's frame pointer, the word below must lead up the stack. Blind spot: a
-//! stale word of an indirect call, from which on nothing is sure.
+//! function keeps its caller's frame pointer, the code tells how large its frame is, else the word
+//! below must lead up the stack. Blind spot: a stale word of an indirect call, from which on nothing
+//! is sure.
 
 use flagfinder_code::{AddressSpace, Code, Frame, Names, NoCaller, Registers, Spot, Whose};
 
@@ -59,7 +60,7 @@ impl Stack {
                     let Some((top, how)) = words.next(from, inner, probe, memory, names) else {
                         break;
                     };
-                    is_sure &= how == Found::ByCall;
+                    is_sure &= how == Found::ByCode;
                     let by_rules = names.outer(probe, &registers, Some(top), memory);
                     by_rules.unwrap_or_else(|_| {
                         let mut registers = [None; 16];
@@ -94,6 +95,18 @@ impl Stack {
         each.collect()
     }
 
+    /// The library's function that the author's code is in, and that made the system call by
+    /// others. `None`: there is none, or one of them has no name.
+    pub fn library_call(&self, names: &Names) -> Option<String> {
+        let spots = self.spots(names);
+        let own = spots
+            .iter()
+            .position(|(whose, _, _)| *whose == Whose::Own)?;
+        let is_sure = spots[..=own].iter().all(|(_, _, sure)| *sure);
+        let (_, entry, _) = spots[..own].last().filter(|_| is_sure && own > 1)?;
+        Some(format!("{}()", entry.function.as_deref()?))
+    }
+
     /// The innermost place of the program's author.
     pub fn own(&self, names: &Names) -> Option<Spot> {
         let spots = self.spots(names);
@@ -112,8 +125,8 @@ pub fn return_addresses(sp: u64, pc: u64, memory: &dyn AddressSpace, names: &Nam
 /// How a return address is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// It stands behind a call of just this function.
-    ByCall,
+    /// It stands behind a call of just this function, or where the function's frame ends.
+    ByCode,
     /// It stands behind some call.
     Perhaps,
 }
@@ -136,6 +149,14 @@ impl Words<'_> {
     ) -> Option<(u64, Found)> {
         let skipped = usize::try_from(from.checked_sub(self.sp)?).ok()?;
         let keeps = names.keeps_frame_pointer(probe);
+        if let Some(size) = keeps.then(|| names.frame_size(probe, memory)).flatten() {
+            let top = from.wrapping_add(size);
+            let word = memory.word(top.wrapping_sub(8));
+            let word = word.filter(|word| is_executable(names, *word));
+            if word.is_some_and(|word| returns(word, inner, memory, names).is_some()) {
+                return Some((top, Found::ByCode));
+            }
+        }
         let words = self.bytes.get(skipped..)?.chunks_exact(8);
         let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
         let mut below = None;
@@ -185,7 +206,7 @@ fn returns(address: u64, inner: u64, memory: &dyn AddressSpace, names: &Names) -
             .function(target)
             .zip(names.function(inner.wrapping_sub(1)));
         return match known {
-            Some((called, inside)) => (called.0 == inside.0).then_some(Found::ByCall),
+            Some((called, inside)) => (called.0 == inside.0).then_some(Found::ByCode),
             None => Some(Found::Perhaps),
         };
     }

@@ -10,6 +10,7 @@ use super::report::{Kind, RootKind, WaitsFor};
 use super::semaphore;
 use crate::effects::Effect;
 use crate::futex::{describe, Futex};
+use crate::stack::Stack;
 use flagfinder_code::{Code, Maps};
 use flagfinder_linux::futex;
 use flagfinder_waits::futex::Held;
@@ -27,12 +28,17 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
     let futex = describe(call, &*inside.memory, &inside.names, &process.own_ids)?;
     let owed = owner(process, call, &futex);
     let shape = shape(stack, &futex);
+    // What the author's code called says more than an address.
+    let of_library = (shape == "word" && futex.is_nameless)
+        .then(|| Stack::of(call, &*inside.memory, &inside.names).library_call(&inside.names))
+        .flatten();
     let waits_for = WaitsFor {
         kind: kind(&futex, shape, &owed),
-        name: match &owed {
-            Owner::Ending(_) => "the end of a thread".into(),
-            _ if futex.name == futex.address => shape.to_owned(),
-            _ => format!("{shape} {}", whole(&futex.name)),
+        name: match (&owed, of_library) {
+            (Owner::Ending(_), _) => "the end of a thread".into(),
+            (_, Some(called)) => called,
+            (_, None) if futex.name == futex.address => shape.to_owned(),
+            (_, None) => format!("{shape} {}", whole(&futex.name)),
         },
         address: Some(futex.address.clone()),
         statement: None,
