@@ -89,8 +89,8 @@ impl ProcessMemory {
         done
     }
 
-    /// Reads those of many pages that the process has, in as few calls as it takes; tells of each what it
-    /// was. A page that was not read is left as it was given.
+    /// Reads those of many pages that the process has, in as few calls as it takes, and tells what
+    /// each was. A page that was not read is left as it was given.
     pub fn read_there(
         &self,
         tid: u32,

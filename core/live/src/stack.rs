@@ -7,8 +7,8 @@
 //! looked for: a word that points behind a call instruction in executable memory. Where that call
 //! is direct, its target must be the function of the frame below, or a linkage stub; where the
 //! function keeps its caller's frame pointer, the code tells how large its frame is, else the word
-//! below must lead up the stack. Blind spot: a stale word of an indirect call, from which on nothing
-//! is sure.
+//! below must lead up the stack. Blind spot: a stale word of an indirect call, from which on
+//! nothing is sure.
 
 use flagfinder_code::{AddressSpace, Code, Frame, Names, NoCaller, Registers, Spot, Whose};
 
