@@ -497,7 +497,9 @@ def _members(mark: str, first: int = 0) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                # Anybody's process may bear any bytes as its name.
+                stat = (entry / "stat").read_bytes().rpartition(b")")[2].decode()
+                state, parent, *_ = stat.split()
                 if state == "Z":
                     continue
                 parents[int(entry.name)] = int(parent)
