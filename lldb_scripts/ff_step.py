@@ -227,9 +227,10 @@ class Stepper:
             raise Ended("flags")
         if (flags ^ popped) & OUT_OF_REACH:
             raise Ended("flags")
-        changed = {"rflags": flags & ~SETTABLE | popped & SETTABLE, "rsp": sp, "rip": pc}
-        for name, value in changed.items():
+        for name, value in {"rflags": flags & ~SETTABLE | popped & SETTABLE, "rsp": sp}.items():
             self._frame().FindRegister(name).SetValueFromCString(hex(value))
+        # Only so lldb forgets the frames that it has read where the debugger attached.
+        self._frame().SetPC(pc)
 
     def _clean_pushed_flags(self, sp: int) -> None:
         """Takes the trap flag out: popped after we are gone it would kill the program."""

@@ -24,7 +24,8 @@ int main(void)
         unsigned long flags;
         __asm__ volatile("pushfq\n popq %0" : "=r"(flags));
         traps += flags >> 8 & 1;
-        __asm__ volatile("pushfq\n popfq" ::: "cc", "memory");
+        // So many that a tracer mostly finds it at one.
+        __asm__ volatile(".rept 64\n pushfq\n popfq\n .endr" ::: "cc", "memory");
         __asm__ volatile(
             "mov %%rsp, %%rcx\n mov %%ss, %%eax\n push %%rax\n push %%rcx\n pushfq\n"
             "mov %%cs, %%eax\n push %%rax\n lea 1f(%%rip), %%rax\n push %%rax\n iretq\n 1:" ::
