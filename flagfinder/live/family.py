@@ -17,7 +17,6 @@ from flagfinder.live.tree import (
     NOT_OURS,
     LeftProcess,
     Process,
-    descendants,
     descended,
     stats,
 )
@@ -42,7 +41,7 @@ class Family:
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._pid = os.getpid()
         self._ended_before = set(_ended_children())
-        self._before = set(descendants(self._pid))
+        self._before = set(descended(self._pid))
 
     def living(self) -> list[int]:
         """The processes that live: parents before their children. Those that ask for us, or open
@@ -51,8 +50,9 @@ class Family:
         return [one.pid for one in self._living()]
 
     def _living(self) -> list[Process]:
-        others = self._before | apart.asking() | set(_core.file_openers())
-        return [one for one in descended(self._pid) if one.pid not in others]
+        asking = apart.asking() | set(_core.file_openers())
+        own = (one for one in descended(self._pid) if one not in self._before)
+        return [one for one in own if one.pid not in asking]
 
     def leave(self) -> None:
         """No more is to be found. What has ended leaves nothing behind in a process that goes on,
