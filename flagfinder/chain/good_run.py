@@ -11,7 +11,6 @@ that the program loads later.
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.flags.code import parse_hex
+from flagfinder.live.tree import Process
 from flagfinder.shared.errors import TargetError
 from flagfinder.shared.gated import GatedProgram, gated
 from flagfinder.shared.record import dataclass, field, replace
@@ -155,24 +155,24 @@ def run_well(
     """
     with gated(command, settings=environment) as gate:
         assert gate is not None
-        pid = _at_its_entry(gate, program)
+        process = _at_its_entry(gate, program)
         try:
-            run = _watched(pid, gate, flags, announce)
+            run = _watched(process, gate, flags, announce)
         except BaseException:
-            if pid != gate.process.pid:
+            if process.pid != gate.process.pid:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    process.send(signal.SIGKILL)
             raise
     return run
 
 
-def _at_its_entry(gate: GatedProgram, program: str) -> int:
+def _at_its_entry(gate: GatedProgram, program: str) -> Process:
     entry = _core.Entry(gate.process.pid)
     gate.release()
     while not entry.is_over():
         pid = entry.wait(program, _PATIENCE)
         if pid is not None:
-            return pid
+            return Process.of(pid)  # it is stopped there
     gate.process.wait()
     raise TargetError(
         "The good run never started the program that polls",
@@ -182,8 +182,12 @@ def _at_its_entry(gate: GatedProgram, program: str) -> int:
 
 
 def _watched(
-    pid: int, gate: GatedProgram, flags: Sequence[FlagFields], announce: Callable[[str], None]
+    process: Process,
+    gate: GatedProgram,
+    flags: Sequence[FlagFields],
+    announce: Callable[[str], None],
 ) -> GoodRun:
+    pid = process.pid
     plan = _Plan(flags, _modules(pid))
     notes = [
         f"{module} is not loaded when the program starts: its words were not watched"
@@ -192,7 +196,7 @@ def _watched(
     words: list[dict[int, SeenWord]] = [{} for _ in flags]
     lost = 0
     if plan.words or plan.sites:
-        with Watch(pid, WatchRequest(plan.words, plan.sites), "perf") as watch, _going_on(pid):
+        with Watch(pid, WatchRequest(plan.words, plan.sites), "perf") as watch, _going_on(process):
             announce(f"the good run is process {pid}")
             collected = _Collected(watch, plan, words)
             for lines in watch.batches():
@@ -200,7 +204,7 @@ def _watched(
                     collected.take(json.loads(line))
             lost = watch.summary()["lost"]["total"]
     else:
-        with _going_on(pid):
+        with _going_on(process):
             pass
     status = gate.process.wait()
     hooked = set().union(*plan.of_site) if plan.of_site else set()
@@ -212,9 +216,9 @@ def _watched(
 
 
 @contextmanager
-def _going_on(pid: int) -> Iterator[None]:
+def _going_on(process: Process) -> Iterator[None]:
     """Lets the process go on, which stood at its entry."""
-    os.kill(pid, signal.SIGCONT)
+    process.send(signal.SIGCONT)
     yield
 
 

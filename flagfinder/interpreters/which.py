@@ -10,18 +10,26 @@ from pathlib import Path
 INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
 
 
+_EXECUTES = ("59", "322")  # execve, execveat
+
+
 class UnreadableError(Exception):
     """No stack could be read; the text says why, in a few words."""
 
 
 def runs_python(pid: int) -> bool:
     """Whether an interpreter of CPython's name is mapped; one linked into a program of another name
-    has its modules.
+    has its modules. Not one that waits for the file of a program which it is about to become.
     """
     try:
-        return is_python(mapped_files(pid))
+        return is_python(mapped_files(pid)) and not _becomes_another(pid)
     except OSError:
         return False
+
+
+def _becomes_another(pid: int) -> bool:
+    call = Path(f"/proc/{pid}/syscall").read_text(encoding="ascii", errors="replace")
+    return call.split(" ", 1)[0] in _EXECUTES
 
 
 def is_python(files: Iterable[str]) -> bool:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar, cast
 
 from flagfinder import _core
 from flagfinder.live.deadline import not_asked
-from flagfinder.live.tree import descendants
+from flagfinder.live.tree import descendants, descended
 from flagfinder.shared.errors import UnavailableError
 from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.interruption import ENDING, held_back
@@ -267,11 +267,11 @@ class _Child:
             return
         self.was_killed = True
         # Helpers let go of the threads that they step by SIGTERM; no other signal may end those.
-        for pid in descendants(self.pid):
-            _left_alone.add(pid)  # one that a dead file system holds becomes ours
+        for one in descended(self.pid):
+            _left_alone.add(one.pid)  # one that a dead file system holds becomes ours
             if self.to_others is not None:
                 with contextlib.suppress(OSError):
-                    os.kill(pid, self.to_others)
+                    one.send(self.to_others)
         os.kill(self.pid, signal.SIGKILL)
         self.is_over(_ENDS)
 

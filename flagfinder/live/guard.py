@@ -18,13 +18,13 @@ from typing import NoReturn
 
 from flagfinder import _core
 from flagfinder.live.ask_all import ask_all
-from flagfinder.live.deadline import TREE_TIMEOUT
+from flagfinder.live.deadline import TREE_TIMEOUT, note_on
 from flagfinder.live.family import Family
 from flagfinder.live.idleness import wait
 from flagfinder.live.tree import Asked, LeftProcess
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.environment import target_environment
-from flagfinder.shared.errors import UsageError
+from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.interruption import forget_waiting, held_back, interruptible
 from flagfinder.shared.record import dataclass
 from flagfinder.shared.visible import quote_command
@@ -82,7 +82,7 @@ def guard(
                 # The command's own process is asked first, and also if it is one that waits to be
                 # reaped.
                 pids = tuple(dict.fromkeys((process.pid, *family.living())))
-                found = ask_all(pids, timeout)
+                found = _asked(pids, timeout)
                 hung(Hang(pids, because, found.reports, found.notes))
             finally:
                 # A second signal must not leave the tree alive: the end takes seconds at most.
@@ -94,6 +94,17 @@ def guard(
                     if found is not None:
                         forget_waiting()
     return EXIT_HUNG
+
+
+def _asked(pids: Sequence[int], timeout: float) -> Asked:
+    """What ``ask_all`` answers. Where that fails, as where no process or thread may be started any
+    more, the command hangs all the same.
+    """
+    try:
+        return ask_all(pids, timeout)
+    except (FlagfinderError, OSError) as failure:
+        said = failure.strerror if isinstance(failure, OSError) else failure.found
+        return Asked((), (note_on(f"that failed: {said}", "what its processes wait for"),))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from flagfinder.live.tree import NOT_OURS, LeftProcess, descendants
+from flagfinder.live.tree import NOT_OURS, LeftProcess, descended
 from flagfinder.live.why_chain import WhyReport, why_texts
 from flagfinder.shared.visible import visible
 
@@ -40,14 +40,14 @@ def _main() -> None:
     test = visible(sys.argv[2])
     print(f"\nflagfinder: {test} is over time, and the run does not go on: it is ended")
     print(story(sys.stdin.buffer.read())[1], flush=True)
-    for one in descendants(pid):
-        if one not in (os.getpid(), os.getppid()):
+    for one in descended(pid):
+        if one.pid not in (os.getpid(), os.getppid()):
             try:
-                os.kill(one, signal.SIGKILL)
+                one.send(signal.SIGKILL)
             except ProcessLookupError:
                 continue
             except PermissionError:
-                print(visible(str(LeftProcess.of(one, NOT_OURS))), flush=True)
+                print(visible(str(LeftProcess.of(one.pid, NOT_OURS))), flush=True)
 
 
 if __name__ == "__main__":

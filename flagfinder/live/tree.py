@@ -8,12 +8,13 @@ In: process ids. Out: the reports, the most telling first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flagfinder import _core
 from flagfinder.interpreters.shell import UnclearError, asked_in_shell
@@ -144,14 +145,46 @@ def _in_chain(report: WhyReport) -> set[int]:
     return {report.pid, *(link.waiter.pid for link in report.links), *owing}
 
 
+class Process(NamedTuple):
+    """A process that is not taken for another one which gets its number later."""
+
+    pid: int
+    started: int  # the kernel's ticks since boot
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """Raises OSError when there is none."""
+        return Stat.of(pid).process
+
+    def send(self, number: signal.Signals) -> None:
+        """Raises ProcessLookupError once it is gone, PermissionError where it may not be signalled.
+
+        kill(2) would reach whoever has the number by then, and the whole process of a thread that
+        has it.
+        """
+        handle = os.pidfd_open(self.pid)
+        try:
+            if Process.of(self.pid) != self:
+                raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+            signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
 def descendants(pid: int) -> list[int]:
     """Living processes that it started, and those that these started, by generations."""
-    parents = list(_parents())
-    found: list[int] = []
+    return [one.pid for one in descended(pid)]
+
+
+def descended(pid: int) -> list[Process]:
+    """The same, to be signalled."""
+    known = list(_living())
+    found: list[Process] = []
     above = {pid}
     while above:
-        above = {child for child, parent in parents if parent in above and child not in found}
-        found += sorted(above)
+        below = {one.process for one in known if one.parent in above} - set(found)
+        found += sorted(below)
+        above = {one.pid for one in below}
     return found
 
 
@@ -159,11 +192,13 @@ def end_tree(pid: int) -> list[LeftProcess]:
     """Kills a process of ours and all that it started. They are stopped first: what is killed one
     by one may start others meanwhile. Returns those that may not be killed.
     """
-    tree: list[int] = []
-    while new := [one for one in (pid, *descendants(pid)) if one not in tree]:
-        tree += new
-        _send(new, signal.SIGSTOP)
-    return [LeftProcess.of(one, NOT_OURS) for one in _send(tree, signal.SIGKILL)]
+    tree: list[Process] = []
+    with contextlib.suppress(OSError):
+        first = Process.of(pid)
+        while new := [one for one in (first, *descended(pid)) if one not in tree]:
+            tree += new
+            _send(new, signal.SIGSTOP)
+    return [LeftProcess.of(one.pid, NOT_OURS) for one in _send(tree, signal.SIGKILL)]
 
 
 NOT_OURS = "it belongs to another user"
@@ -201,34 +236,50 @@ class LeftProcess:
         return {"pid": self.pid, "name": self.name, "user": self.user, "why": self.why}
 
 
-def _send(pids: Iterable[int], number: signal.Signals) -> list[int]:
+def _send(processes: Iterable[Process], number: signal.Signals) -> list[Process]:
     """Those that it may not be sent to."""
     refused = []
-    for pid in pids:
+    for process in processes:
         try:
-            os.kill(pid, number)
+            process.send(number)
         except ProcessLookupError:
             continue
         except PermissionError:
-            refused.append(pid)
+            refused.append(process)
     return refused
 
 
-def stats() -> Iterator[tuple[int, int, str]]:
-    """Each process with its parent and the state of its first thread."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-                stat = text.rpartition(")")[2].split()
-                yield int(entry.name), int(stat[1]), stat[0]
+class Stat(NamedTuple):
+    """What /proc tells of a process. ``state``: that of its first thread."""
+
+    process: Process
+    parent: int
+    state: str
+
+    @classmethod
+    def of(cls, pid: int) -> Stat:
+        """Raises ProcessLookupError when there is none."""
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError as error:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
+        state, parent, *others = text.rpartition(")")[2].split()
+        return cls(Process(pid, int(others[17])), int(parent), state)
 
 
-def _parents() -> Iterator[tuple[int, int]]:
-    for pid, parent, state in stats():
+def stats() -> Iterator[Stat]:
+    """Of each process."""
+    for name in os.listdir("/proc"):  # noqa: PTH208  no objects here
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                yield Stat.of(int(name))
+
+
+def _living() -> Iterator[Stat]:
+    for one in stats():
         with contextlib.suppress(OSError):
-            if state not in "ZX" or _others_live(Path(f"/proc/{pid}")):
-                yield pid, parent
+            if one.state not in "ZX" or _others_live(Path(f"/proc/{one.process.pid}")):
+                yield one
 
 
 def _others_live(process: Path) -> bool:

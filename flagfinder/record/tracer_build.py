@@ -227,20 +227,27 @@ def _ended_after(seconds: float, process: subprocess.Popen[str]) -> Iterator[thr
     late = threading.Event()
 
     def end() -> None:
-        late.set()
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            # Once it was waited for, the session's number may be another's.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.killpg(process.pid, signal.SIGKILL)
 
-    timer = threading.Timer(seconds, end)
+    def end_late() -> None:
+        late.set()
+        end()
+
+    timer = threading.Timer(seconds, end_late)
     timer.daemon = True
     timer.start()
     try:
         yield late
-        process.wait()
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     finally:
         timer.cancel()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        timer.join()
+        end()
+        process.wait()
 
 
 def _build(sources: Path, directory: Path, work: Path, progress: Progress) -> None:

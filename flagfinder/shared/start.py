@@ -159,6 +159,9 @@ def hear_interrupts() -> None:
 if _is_command():
     open_streams()
     shield()
+    # Where it is ignored, as whoever starts us may have it, the kernel tells nobody how a child
+    # ended, and gives its number away at once. Programs that are started get it as timeout(1)'s do.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # While the command reads its own modules, no code can report Ctrl-C: the command just ends.
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

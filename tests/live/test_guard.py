@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 import xml.etree.ElementTree as xml
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import schemas
@@ -20,10 +22,13 @@ from harness import (
     compiled,
     flagfinder,
     need_python_3_11,
+    run,
     started,
     wait_until,
 )
 
+from flagfinder.live.guard import EXIT_HUNG, Hang
+from flagfinder.live.guard import guard as guarded
 from flagfinder.live.tree import ask
 from flagfinder.report.junit import junit_xml
 
@@ -55,6 +60,29 @@ def test_a_command_that_ends_is_let_alone(script: str, status: int, tmp_path: Pa
     assert (ran.returncode, ran.stderr) == (status, "")
     assert ran.stdout == ("out\n" if "echo" in script else "")
     assert not output.exists()
+
+
+def test_the_status_is_told_though_whoever_started_it_ignores_sigchld() -> None:
+    code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    code += "os.execvp(sys.argv[1], sys.argv[1:])"
+    guards = [*FLAGFINDER, "guard", "--after", "60", "--", "sh", "-c", "exit 7"]
+    ran = run([sys.executable, "-c", code, *guards], timeout=60)
+    assert ran.returncode == 7, ran.stderr
+
+
+def test_a_hang_is_told_though_no_process_can_be_started_to_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused() -> NoReturn:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refused)
+    hangs: list[Hang] = []
+    mark = "600.0815"
+    assert guarded(["sleep", mark], after=0.2, hung=hangs.append) == EXIT_HUNG
+    [note] = hangs[0].notes
+    assert "Resource temporarily unavailable" in note, note
+    assert not left_over(mark)
 
 
 def test_the_command_sees_the_environment_that_was_given(tmp_path: Path) -> None:

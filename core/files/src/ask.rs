@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use flagfinder_linux::mounts::{of_path, server, Mount, WAITS_FOR_SERVER_IN};
+use flagfinder_linux::pidfd::signal_child;
 use flagfinder_linux::proc::{self, Stat};
 
 use crate::message::{
@@ -385,8 +386,7 @@ impl Opener {
 
     /// It ends as soon as the file system lets it.
     fn leave(self) {
-        // SAFETY: our own child, not yet waited for.
-        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        signal_child(self.pid, libc::SIGKILL);
         self.reap();
     }
 }

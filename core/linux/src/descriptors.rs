@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use crate::proc;
 use crate::syscalls;
+use crate::{pidfd, proc};
 
 /// What a descriptor is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,11 +78,15 @@ pub fn duplicate(pid: u32, fd: i32) -> Result<OwnedFd> {
         Ok(number @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
         _ => Err(Error::last_os_error()),
     };
-    // SAFETY: plain numbers; these make descriptors of ours.
+    // SAFETY: plain numbers; it makes a descriptor of ours.
     unsafe {
-        let process = owned(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
-        let process = process.as_raw_fd();
-        owned(libc::syscall(libc::SYS_pidfd_getfd, process, fd, 0))
+        let process = pidfd::open(pid)?;
+        owned(libc::syscall(
+            libc::SYS_pidfd_getfd,
+            process.as_raw_fd(),
+            fd,
+            0,
+        ))
     }
 }
 

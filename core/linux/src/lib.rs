@@ -2,7 +2,8 @@
 //! What the engine knows about Linux, kept in one place: the system calls of x86-64, the files of
 //! /proc that tell of processes and threads, the clocks.
 //!
-//! In: a call's number and arguments, a process, a clock. Out: facts. Nothing is changed.
+//! In: a call's number and arguments, a process, a clock. Out: facts. Nothing is changed, but what
+//! `ptrace` and `pidfd` are asked to change.
 
 pub mod arguments;
 pub mod clock;
@@ -13,6 +14,7 @@ pub mod life;
 pub mod mounts;
 pub mod pagemap;
 pub mod perf_event;
+pub mod pidfd;
 pub mod proc;
 pub mod ptrace;
 pub mod socket_address;

@@ -10,10 +10,11 @@
 //! the pid that it has in its own namespace, is not waited for and not ended.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 
+use flagfinder_linux::pidfd;
 use flagfinder_linux::proc::Stat;
 
 use crate::lock::lock;
@@ -38,7 +39,7 @@ enum Member {
 impl Family {
     /// `root` is this process's child and not reaped yet.
     pub fn of(root: u32) -> Family {
-        let root_runs = pidfd_open(root).map_or(Member::Ended, Member::Runs);
+        let root_runs = pidfd::open(root).map_or(Member::Ended, Member::Runs);
         Family {
             root,
             started: started(root).unwrap_or(0),
@@ -65,9 +66,11 @@ impl Family {
         if members.get(&pid).is_some_and(Member::runs) {
             return;
         }
-        let Some(pidfd) = pidfd_open(pid) else { return };
+        let Ok(process) = pidfd::open(pid) else {
+            return;
+        };
         if self.is_ours(pid, &members) && is_still() {
-            members.insert(pid, Member::Runs(pidfd));
+            members.insert(pid, Member::Runs(process));
         }
     }
 
@@ -122,17 +125,8 @@ impl Family {
     /// SIGKILL to the children.
     pub fn kill_children(&self) {
         for (&pid, member) in lock(&self.members).iter() {
-            if let (Member::Runs(pidfd), true) = (member, pid != self.root) {
-                // SAFETY: a plain system call on an open descriptor.
-                unsafe {
-                    libc::syscall(
-                        libc::SYS_pidfd_send_signal,
-                        pidfd.as_raw_fd(),
-                        libc::SIGKILL,
-                        std::ptr::null::<libc::siginfo_t>(),
-                        0,
-                    )
-                };
+            if let (Member::Runs(process), true) = (member, pid != self.root) {
+                let _ = pidfd::send(process, libc::SIGKILL);
             }
         }
     }
@@ -141,24 +135,7 @@ impl Family {
 impl Member {
     /// A zombie does not run.
     fn runs(&self) -> bool {
-        let Member::Runs(pidfd) = self else {
-            return false;
-        };
-        let mut wanted = libc::pollfd {
-            fd: pidfd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one pollfd.
-        unsafe { libc::poll(&mut wanted, 1, 0) == 0 }
-    }
-}
-
-fn pidfd_open(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: a plain system call; the descriptor is nobody else's.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
+        matches!(self, Member::Runs(process) if !pidfd::has_ended(process))
     }
 }
 

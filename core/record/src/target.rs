@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use flagfinder_linux::pidfd::signal_child;
 use flagfinder_linux::proc::Status;
 
 use crate::error::{io, Failure, Result};
@@ -112,8 +113,7 @@ impl Target {
     /// Sends a signal while the pid is still the child's.
     pub fn signal(&mut self, number: i32) {
         if self.exit().is_none() {
-            // SAFETY: the pid is that of our unreaped child.
-            unsafe { libc::kill(self.pid() as i32, number) };
+            signal_child(self.pid() as i32, number);
         }
     }
 

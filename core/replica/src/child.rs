@@ -5,10 +5,12 @@
 //! memory. A seccomp filter lets calls through from there only. The process dies with its tracer
 //! (PTRACE_O_EXITKILL).
 
+use std::cell::Cell;
 use std::io::{Error, Result};
 use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 
+use flagfinder_linux::pidfd::signal_child;
 use flagfinder_linux::proc::REPLICA;
 use flagfinder_linux::ptrace::{request, FAULTS};
 
@@ -35,6 +37,8 @@ const MOST_STEPS: u32 = 16;
 pub struct Child {
     pub pid: i32,
     pub(crate) home: u64,
+    /// It has ended, and the system may have given its number away.
+    gone: Cell<bool>,
 }
 
 /// Why the process stopped.
@@ -79,7 +83,11 @@ impl Child {
         if pid == 0 {
             become_copy(home);
         }
-        let child = Child { pid, home };
+        let child = Child {
+            pid,
+            home,
+            gone: Cell::default(),
+        };
         child.wait()?;
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
         request(libc::PTRACE_SETOPTIONS, pid, 0, options as usize)?;
@@ -106,6 +114,7 @@ impl Child {
         let child = Child {
             pid: pid as i32,
             home: self.home,
+            gone: Cell::default(),
         };
         child.wait()?;
         Ok(child)
@@ -197,10 +206,12 @@ impl Child {
             }
             let error = Error::last_os_error();
             if error.raw_os_error() != Some(libc::EINTR) {
+                self.gone.set(true);
                 return Err(error);
             }
         }
         if !libc::WIFSTOPPED(status) {
+            self.gone.set(true);
             return Ok(Stop::Gone);
         }
         const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
@@ -343,10 +354,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        if self.gone.get() {
+            return;
+        }
+        signal_child(self.pid, libc::SIGKILL);
         let mut status = 0;
-        // SAFETY: our own child, not yet waited for to its end; status is ours.
+        // SAFETY: status is ours.
         unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
             while libc::waitpid(self.pid, &mut status, libc::__WALL) == self.pid
                 && libc::WIFSTOPPED(status)
             {}
@@ -468,5 +482,42 @@ mod tests {
         assert_eq!(child.read(0x40_0000, &mut found), found.len());
         assert_eq!(found, content);
         assert_eq!(child.registers().expect("it is stopped").cs, SHORT_MODE);
+    }
+
+    /// Starts a process of this number that is no child of ours. `None`: only some users may.
+    fn stranger(number: i32) -> Option<std::os::fd::OwnedFd> {
+        // SAFETY: numbers, and structures of ours; the children leave by `_exit`.
+        unsafe {
+            let mut arguments: libc::clone_args = zeroed();
+            arguments.exit_signal = libc::SIGCHLD as u64;
+            arguments.set_tid = &raw const number as u64;
+            arguments.set_tid_size = 1;
+            let between = libc::fork();
+            if between == 0 {
+                let size = size_of::<libc::clone_args>();
+                let started = libc::syscall(libc::SYS_clone3, &arguments, size);
+                if started == 0 {
+                    libc::sleep(60);
+                }
+                libc::_exit(i32::from(started < 0));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(between, &mut status, 0), between);
+            (status == 0).then(|| flagfinder_linux::pidfd::open(number as u32).expect("it lives"))
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_its_number_by_now_is_left_alone() {
+        let child = Child::start(&[]).expect("a process");
+        child.call(libc::SYS_exit_group, &[0]).expect_err("its end");
+        let Some(stranger) = stranger(child.pid) else {
+            return;
+        };
+        drop(child);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let was_ended = flagfinder_linux::pidfd::has_ended(&stranger);
+        let _ = flagfinder_linux::pidfd::send(&stranger, libc::SIGKILL);
+        assert!(!was_ended);
     }
 }

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use flagfinder_files::Kind;
 
 use flagfinder_linux::descriptors::{object, watches, Object, Watch};
+use flagfinder_linux::pidfd;
 use flagfinder_linux::proc::{self, Stat};
 
 /// The character device that is always at its end (/dev/null).
@@ -52,12 +53,8 @@ impl Descriptors {
     /// # Errors
     /// When the process is gone.
     pub fn open(pid: u32) -> Result<Descriptors> {
-        // SAFETY: plain numbers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        Ok(Descriptors {
-            pid,
-            process: owned(fd)?,
-        })
+        let process = pidfd::open(pid)?;
+        Ok(Descriptors { pid, process })
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use flagfinder_linux::clock;
+use flagfinder_linux::pidfd::signal_child;
 use flagfinder_linux::proc::{Stat, STEPPER};
 use flagfinder_linux::ptrace::FAULTS;
 
@@ -133,14 +134,12 @@ impl Helper {
 
     /// Asks the helper to let go and to return what it has done by now.
     pub fn ask_to_end(&self) {
-        // SAFETY: our own child, not yet waited for.
-        unsafe { libc::kill(self.pid, libc::SIGTERM) };
+        signal_child(self.pid, libc::SIGTERM);
     }
 
     /// Tells the helper that less is enough; what that is, the work knows.
     pub fn ask_to_hurry(&self) {
-        // SAFETY: as above.
-        unsafe { libc::kill(self.pid, HURRY) };
+        signal_child(self.pid, HURRY);
     }
 
     /// What the work returned. After `patience` the helper is asked to let go and end.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{Code, DataName};
-use flagfinder_linux::clock;
+use flagfinder_linux::{clock, pidfd};
 use serde::Serialize;
 
 use crate::attach::check_count;
@@ -21,7 +21,7 @@ use crate::request::Request;
 use crate::site::Site;
 use crate::sites::{find_sites, refuse_sites};
 use crate::source::{Backend, Feed, Source};
-use crate::target::{has_ended, no_process, open_pid};
+use crate::target::no_process;
 use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
 use crate::Result;
@@ -156,7 +156,7 @@ impl Watch {
         }
         check_count(request.words.len())?;
         let until = request.until.as_deref().map(Until::read).transpose()?;
-        let alive = open_pid(pid).map_err(|error| no_process(pid, &error))?;
+        let alive = pidfd::open(pid).map_err(|error| no_process(pid, &error))?;
         let naming = Naming::new(pid).map_err(|error| no_process(pid, &error))?;
         let words: Vec<Place> = {
             let found = request.words.iter();
@@ -291,7 +291,7 @@ impl Watch {
                 self.source.wait(self.pace.patience(patience));
             }
             self.source.renew()?;
-            let ended = self.source.is_over(has_ended(&self.alive));
+            let ended = self.source.is_over(pidfd::has_ended(&self.alive));
             // Read before draining: what is drained later may be newer than what is still in the
             // ring.
             let now = clock::monotonic();
