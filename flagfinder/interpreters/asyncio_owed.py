@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from flagfinder.interpreters.asyncio_tasks import Task, tasks_of
 from flagfinder.interpreters.py_spy import SeenStack, look
 from flagfinder.interpreters.python import PythonCode, PythonFrame
-from flagfinder.interpreters.python_blocked import awaited, blocked, is_library
-from flagfinder.interpreters.python_sources import Sources
+from flagfinder.interpreters.python_blocked import awaited, blocked
+from flagfinder.interpreters.python_sources import Sources, is_library
 from flagfinder.interpreters.which import UnreadableError
 from flagfinder.shared.record import dataclass
 

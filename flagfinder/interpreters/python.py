@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from flagfinder import _core
 from flagfinder.interpreters.py_spy import SeenFrame, SeenStack, look, look_at_core
 from flagfinder.interpreters.python_loop import Exit, Loop, Way
-from flagfinder.interpreters.python_sources import Sources
+from flagfinder.interpreters.python_sources import Sources, is_library
 from flagfinder.interpreters.which import UnreadableError
 from flagfinder.shared.build import build
 from flagfinder.shared.record import asdict, dataclass, field, replace
@@ -134,7 +134,7 @@ class PythonCode:
     ``looks`` saw the thread.
 
     ``gil``: looks in which it held the interpreter's lock. ``note`` says why there is no ``loop``,
-    where that is known.
+    where that is known. ``around``: where that is none of the program, the innermost that is.
     """
 
     looks: int
@@ -143,6 +143,7 @@ class PythonCode:
     frames: tuple[PythonFrame, ...]
     loop: PythonLoop | None
     note: str | None
+    around: PythonLoop | None = None
 
     @classmethod
     def from_raw(cls, raw: PythonFields) -> PythonCode:
@@ -156,6 +157,7 @@ class PythonCode:
         raw = asdict(self)
         for frame in raw["frames"]:
             del frame["variables"]
+        del raw["around"]
         return cast("PythonFields", raw)
 
 
@@ -263,6 +265,7 @@ def _code(
 ) -> PythonCode:
     stacks = [seen[tid] for seen in looks if tid in seen]
     loop, note = _loop(stacks, sources, enough) if repeats else (_paused(stacks, sources), None)
+    is_own = loop is not None and not is_library(loop.file)
     last = stacks[-1].frames[::-1][:_FRAMES]
     return PythonCode(
         looks=len(looks),
@@ -279,6 +282,7 @@ def _code(
         ),
         loop=loop,
         note=note,
+        around=None if is_own else _loop(stacks, sources, of_program=True)[0],
     )
 
 
@@ -313,9 +317,15 @@ def _looks(
 
 
 def _loop(
-    stacks: Sequence[SeenStack], sources: Sources, enough: int = _ENOUGH
+    stacks: Sequence[SeenStack],
+    sources: Sources,
+    enough: int = _ENOUGH,
+    *,
+    of_program: bool = False,
 ) -> tuple[PythonLoop | None, str | None]:
-    """The innermost loop that all stacks share, and why there is none."""
+    """The innermost loop that all stacks share, and why there is none. ``of_program``: those of
+    Python's library are passed over.
+    """
     common = _common(stacks)
     first: PythonLoop | None = None
     note: str | None = None
@@ -323,6 +333,8 @@ def _loop(
     for frames, caller in zip(reversed(common), reversed(callers[:-1]), strict=True):
         if frames[0].file.startswith("<frozen "):
             continue  # the interpreter's own: imports, `python -m`
+        if of_program and is_library(frames[0].file):
+            continue
         loops = sources.loops(
             frames[0].file, frames[0].function, frozenset(frame.line for frame in frames), caller
         )

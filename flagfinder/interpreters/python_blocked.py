@@ -12,14 +12,13 @@ on no stack yet; frames of a library, which are passed over; threads that a list
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from flagfinder.interpreters.python import PythonFrame
 from flagfinder.interpreters.python_bindings import within
 from flagfinder.interpreters.python_loop import Scope, scope_around
-from flagfinder.interpreters.python_sources import Sources
+from flagfinder.interpreters.python_sources import Sources, is_library
 from flagfinder.shared.record import dataclass
 
 # What blocks, and the calls on the same object that end it.
@@ -33,7 +32,7 @@ _ENDED_BY = {
     "result": ("set_result", "set_exception"),
     "join": (),
 }
-_LIBRARY = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages/|dist-packages/)|^<frozen ")
+_SHORT = 40  # characters of a call that is told whole
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,10 @@ def blocked(
     if len(waits) != 1:
         if called is None:
             return None
-        place = f"called by {frame.function} at {_file(frame)}:{frame.line}"
-        return Blocked(f"{called}, {place}", called, {})
+        place = f"{frame.function} at {_file(frame)}:{frame.line}"
+        if scope is not None and (text := _calls(scope, called, frame.line)) is not None:
+            return Blocked(f"`{text}` ({place})", f"`{text}`", {})
+        return Blocked(f"{called}, called by {place}", called, {})
     how, what, text = waits[0]
     targets = _targets(frame, _name(what), sources) if how == "join" else frozenset()
     answers = {
@@ -100,11 +101,6 @@ def awaited(frame: PythonFrame, sources: Sources) -> str | None:
     return None
 
 
-def is_library(file: str) -> bool:
-    """Whether Python's own library has the file."""
-    return bool(_LIBRARY.search(file))
-
-
 def _scope(frame: PythonFrame, sources: Sources) -> Scope | None:
     tree = sources.tree(frame.file)
     return scope_around(tree, frame.function, [frame.line]) if tree is not None else None
@@ -129,6 +125,22 @@ def _waits(scope: Scope, line: int) -> Iterator[tuple[str, ast.expr, str]]:
                     yield "with", what, f"with {ast.unparse(what)}"
         elif (method := _method(node, _ENDED_BY)) is not None and _is_at(method, line):
             yield method.attr, method.value, f"{ast.unparse(method)}()"
+
+
+def _calls(scope: Scope, function: str, line: int) -> str | None:
+    """The only call of the line that is one of this function, with what it is given if that is
+    short.
+    """
+    found = [
+        node
+        for node in within(scope)
+        if isinstance(node, ast.Call) and _is_at(node, line)
+        if _is_object(node.func) and _name(node.func) == function
+    ]
+    if len(found) != 1:
+        return None
+    whole = ast.unparse(found[0])
+    return whole if len(whole) <= _SHORT else f"{ast.unparse(found[0].func)}()"
 
 
 def _is_at(node: ast.expr, line: int) -> bool:

@@ -24,10 +24,10 @@ from flagfinder.interpreters.python import (
     read_python,
 )
 from flagfinder.interpreters.python_bindings import within
-from flagfinder.interpreters.python_blocked import blocked, is_library
+from flagfinder.interpreters.python_blocked import blocked
 from flagfinder.interpreters.python_loop import Scope, scope_around
 from flagfinder.interpreters.python_pools import replaced_workers
-from flagfinder.interpreters.python_sources import Sources
+from flagfinder.interpreters.python_sources import Sources, is_library
 from flagfinder.shared.record import dataclass
 from flagfinder.shared.syntax import expression_of
 
@@ -75,8 +75,13 @@ def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
         return {"asked": [], "stacks": {}}, []
     codes, sources = read_python(pid, tids), Sources.of_process(pid)
     loops = loop_waits(pid, codes, sources)
-    blocked_for_good = {tid for tid in codes if _waits_without_limit(pid, tid)}
-    asked = [one for one in asked_of(codes, sources, blocked_for_good) if one["tid"] not in loops]
+    limits = {tid: _limit(pid, tid) for tid in codes}
+    blocked_for_good = {tid for tid, limit in limits.items() if limit is False}
+    asked = [
+        in_loop(one, codes[one["tid"]].around) if limits[one["tid"]] else one
+        for one in asked_of(codes, sources, blocked_for_good)
+        if one["tid"] not in loops
+    ]
     asked += [
         {
             "tid": tid,
@@ -132,20 +137,38 @@ def _sleeps(pid: int, tid: int) -> bool:
     return call[0] in _SLEEPS or (call[0] in _SELECTS and call[1] == "0x0")
 
 
-def _waits_without_limit(pid: int, tid: int) -> bool:
-    """Whether the thread is blocked in a lock, and the clock does not end that."""
+def _limit(pid: int, tid: int) -> bool | None:
+    """Of a thread that is blocked in a lock, whether the clock ends that; else None."""
     call = _call(pid, tid)
-    return call[0] == _FUTEX and call[4] == "0x0"
+    return call[4] != "0x0" if call[0] == _FUTEX else None
+
+
+def _ends(loop: PythonLoop) -> str | None:
+    """What others do to end the loop; None where only an error or the loop itself does."""
+    ends = [way.when for way in loop.exits if way.foreign and way.way != "raise" and way.when]
+    return " or ".join(f"`{when}`" for when in dict.fromkeys(ends)) or None
+
+
+def in_loop(asked: AskedFields, loop: PythonLoop | None) -> AskedFields:
+    """The same of a thread whose wait the clock ends: it waits again, as long as the program's loop
+    around it goes on.
+    """
+    ends = _ends(loop) if loop is not None and asked["blocks"] and not asked["owed"] else None
+    if ends is None or asked["statement"] is None:
+        return asked
+    where = f", in a loop that ends when {ends}"
+    name, statement = asked["name"] + where, asked["statement"] + where
+    # The word at which the interpreter sleeps would say no more.
+    return {**asked, "name": name, "statement": statement, "tells_all": True}
 
 
 def asks_between(tid: int, loop: PythonLoop) -> AskedFields | None:
     """A thread that sleeps in this loop asks in between: the sleep is not what it waits for. None
     for a loop that only an error ends.
     """
-    ends = [way.when for way in loop.exits if way.foreign and way.way != "raise" and way.when]
-    if not ends:
+    asks = _ends(loop)
+    if asks is None:
         return None
-    asks = " or ".join(f"`{when}`" for when in dict.fromkeys(ends))
     where = f"its loop in {loop.function} at {_file(loop.file)}:{loop.line}"
     return {
         "tid": tid,

@@ -30,6 +30,14 @@ _DEEPEST_EXPRESSION = 100
 _MOST_BITS = 14_000  # of a number: Python writes one of 4300 digits at most
 
 
+_LIBRARY = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages/|dist-packages/)|^<frozen ")
+
+
+def is_library(file: str) -> bool:
+    """Whether Python's own library has the file."""
+    return bool(_LIBRARY.search(file))
+
+
 class Sources:
     """The source files of a process, as it sees them, each read once."""
 

@@ -27,8 +27,9 @@ _KINDS = {
     "lost-wakeup": "lost wake-up",
     "unknown": "not known",
 }
-# What nobody will end: no good news. Their text names who it is.
-_FAULTS = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup")
+# What nobody will end: no good news. The text of the first names who it is.
+_NAMED_FAULTS = ("deadlock", "ended", "stopped", "frozen")
+_FAULTS = (*_NAMED_FAULTS, "lost-wakeup")
 # How a link is known: as it is marked, and what that means.
 _MARKS: dict[WhyKnown, tuple[str, str]] = {
     "seen": ("[seen]", "in the kernel or in memory"),
@@ -94,7 +95,7 @@ def plain(lines: Iterable[Line]) -> list[str]:
 def _repeats(link: WhyLink, root: WhyRoot) -> bool:
     is_own = root.node is not None and link.waiter.place == root.node.place
     is_said = link.owed_by is None and link.reason == root.what
-    return is_said and is_own and root.kind not in _FAULTS
+    return is_said and is_own and root.kind not in _NAMED_FAULTS
 
 
 class _Names:
@@ -105,6 +106,7 @@ class _Names:
     def __init__(self, pid: int, links: Sequence[WhyLink], root: WhyRoot) -> None:
         owing = [link.owed_by for link in links if link.owed_by is not None]
         nodes = [*(link.waiter for link in links), *owing]
+        self._links = links
         self._followed = {link.waiter.place for link in links}
         self._followed |= {root.node.place} if root.node is not None else set()
         pids = {node.pid for node in nodes} | {root.pid, pid}
@@ -133,17 +135,25 @@ class _Names:
         if ring and root.note is None:
             return [*line, *self._circle(ring), *doubt]
         node = root.node
-        if node is None or root.kind in _FAULTS:
+        if node is None or root.kind in _NAMED_FAULTS:
             return [*line, (root.what, ""), *doubt]
         line.append((self._who(node), ""))
         at = own.at if own is not None else root.at
-        if at is not None:
-            line += [(" at ", ""), (str(at), "place")]
+        line += _at(at)
+        does = [f"holds {lock}" for lock in self._held(node)]
         # The time of a call says no more than that it is limited.
         if own is not None and own.kind != "timer":
-            line.append((f" waits for {own.statement or own.name}", ""))
+            does.append(f"waits for {own.statement or own.name}")
+        if does:
+            line.append((f"{_comma(at)} {' and '.join(does)}", ""))
         mark = _mark(own) if own is not None and not doubt else doubt
         return [*line, (f": {root.what}", ""), *mark]
+
+    def _held(self, node: WhyNode) -> list[str]:
+        """The locks of the chain that are seen to be this thread's."""
+        locks = (link for link in self._links if link.kind == "lock" and link.known == "seen")
+        owed = (link.name for link in locks if link.owed_by and link.owed_by.place == node.place)
+        return list(dict.fromkeys(owed))
 
     def _circle(self, links: Sequence[WhyLink]) -> Line:
         line: Line = []
@@ -162,11 +172,9 @@ class _Names:
 
     def link(self, link: WhyLink, root: WhyRoot) -> Line:
         """``root``: its text is not repeated."""
-        line: Line = [(self._who(link.waiter), "")]
-        if link.at is not None:
-            line += [(" at ", ""), (str(link.at), "place")]
+        line: Line = [(self._who(link.waiter), ""), *_at(link.at)]
         name = link.name if link.statement is None or link.at is None else link.statement
-        line.append((f" waits for {name}", ""))
+        line.append((f"{_comma(link.at)} waits for {name}", ""))
         if link.owed_by is not None:
             line.append((f", owed by {self._who(link.owed_by, link.waiter.pid)}", ""))
         if not self._is_plain(link) and link.reason != root.what:
@@ -185,6 +193,20 @@ class _Names:
             return owed.place in self._followed
         is_near = link.kind == "child" or owed.pid == link.waiter.pid
         return is_near and link.known in ("seen", "by-reference")
+
+
+def _at(spot: Spot | None) -> Line:
+    """Where a thread stands, and where its author called that: the mistake is often there."""
+    if spot is None:
+        return []
+    line: Line = [(" at ", ""), (str(spot), "place")]
+    if spot.caller is not None:
+        line += [(", called at ", ""), (str(spot.caller), "place")]
+    return line
+
+
+def _comma(spot: Spot | None) -> str:
+    return "," if spot is not None and spot.caller is not None else ""
 
 
 def _mark(link: WhyLink) -> Line:

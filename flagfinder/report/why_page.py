@@ -15,7 +15,7 @@ from flagfinder.live.why_chain import WhyReport
 from flagfinder.live.why_links import WhyLink, WhyNode
 from flagfinder.live.why_story import Line, legend
 from flagfinder.report.page import fill_page
-from flagfinder.report.why_drawing import NARROW, Drawing, html_text
+from flagfinder.report.why_drawing import Drawing, html_text
 from flagfinder.shared.spot import Spot
 from flagfinder.shared.visible import quote_command
 
@@ -42,7 +42,7 @@ def why_page(report: WhyReport, others: Sequence[WhyReport] = ()) -> str:
             "OTHERS": "".join(map(_other, others)),
             "FITS": f"{drawing.width + _AROUND}px",
             "DRAWING": f'<div class="wide">{drawing.svg()}</div>'
-            f'<div class="narrow">{Drawing(report, NARROW).svg()}</div>',
+            f'<div class="narrow">{Drawing(report, in_one_column=True).svg()}</div>',
             "EVIDENCE": "".join(
                 _evidence(number, link) for number, link in enumerate(report.links)
             ),
@@ -86,7 +86,8 @@ def _who(node: WhyNode) -> str:
 def _whole(spot: Spot) -> str:
     """With the path of the file."""
     path = f" ({spot.file})" if spot.file is not None and "/" in spot.file else ""
-    return f"{spot}{path}"
+    caller = f", called at {spot.caller}" if spot.caller is not None else ""
+    return f"{spot}{path}{caller}"
 
 
 def _evidence(number: int, link: WhyLink) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from flagfinder.shared.record import dataclass
 from flagfinder.shared.short_names import short_function
-from flagfinder.shared.typed import TypedDict
+from flagfinder.shared.typed import NotRequired, TypedDict
 
 
-class SpotFields(TypedDict):
+class PlaceFields(TypedDict):
     """A place in code of the program's author. ``file`` is the path of the source; ``offset`` that
     in ``module``, null where an interpreter runs the code.
     """
@@ -22,10 +22,16 @@ class SpotFields(TypedDict):
     offset: str | None
 
 
+class SpotFields(PlaceFields):
+    """``called_at``: of the place where a thread stands, where the author's code called it."""
+
+    called_at: NotRequired[PlaceFields]
+
+
 @dataclass(frozen=True)
 class Spot:
     """``file`` is the path of the source; ``offset`` that in ``module``, None where an interpreter
-    runs the code.
+    runs the code. ``called_at``: where the author's code called this function, if that is known.
     """
 
     function: str | None
@@ -33,18 +39,30 @@ class Spot:
     line: int | None
     module: str | None
     offset: int | None
+    called_at: Spot | None = None
 
     @classmethod
-    def from_raw(cls, raw: SpotFields) -> Spot:
+    def from_raw(cls, raw: SpotFields | PlaceFields) -> Spot:
         """Reads a SPOT object of the engine's JSON."""
         offset = raw["offset"]
+        called_at: PlaceFields | None = raw.get("called_at")  # type: ignore[assignment]
         return cls(
             raw["function"],
             raw["file"],
             raw["line"],
             raw["module"],
             None if offset is None else int(offset, 16),
+            None if called_at is None else cls.from_raw(called_at),
         )
+
+    @property
+    def caller(self) -> Spot | None:
+        """``called_at``, unless it is no news: beside a place that has a line, one that has none is
+        what a compiler put around the program.
+        """
+        called_at = self.called_at
+        is_news = called_at is not None and (called_at.file is not None or self.file is None)
+        return called_at if is_news else None
 
     def __str__(self) -> str:
         """`one() dead.c:5`; without lines `one() in dead`; without names `dead+0x1216`."""

@@ -42,6 +42,9 @@ def main():
     feeder.join()
 def fill():
     jobs.put(1)
+def load(parts):
+    wait(parts)
+    wait(parts, timeout=None, return_when=FIRST_COMPLETED)
 """
 
 
@@ -99,6 +102,8 @@ def test_a_queue_is_filled_by_the_thread_that_comes_to_put() -> None:
         ([("__enter__", 0), ("two", 6)], "`with b` (two at app.py:6)"),
         ([("opens", 20)], "`with a` (opens at app.py:20)"),
         # Blocked in another function than the one that is called, or in one of two.
+        ([("Event.wait", 0), ("wait", 0), ("load", 31)], "`wait(parts)` (load at app.py:31)"),
+        ([("Event.wait", 0), ("wait", 0), ("load", 32)], "`wait()` (load at app.py:32)"),
         ([("send", 0), ("ask", 10)], "send, called by ask at app.py:10"),
         ([("Condition.wait", 0), ("Pool.map", 0), ("one", 3)], "map, called by one at app.py:3"),
     ],

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +14,12 @@ from flagfinder.interpreters.python import (
     PythonFrame,
     PythonLoop,
 )
-from flagfinder.interpreters.python_owed import asked_of, asks_between, spot
+from flagfinder.interpreters.python_owed import asked_of, asks_between, in_loop, spot
 from flagfinder.interpreters.python_sources import Sources
 from flagfinder.shared.record import replace
+
+if TYPE_CHECKING:
+    from flagfinder.interpreters.fields import AskedFields
 
 
 class _One(Sources):
@@ -126,3 +130,23 @@ def test_a_thread_that_is_blocked_for_good_asks_nothing_until_then() -> None:
 def test_a_line_that_no_file_has_is_not_told(line: int, told: int | None) -> None:
     """Code that a program makes may have any number there; the engine refuses such a line."""
     assert spot(PythonFrame("made", "app.py", line))["line"] == told
+
+
+def test_of_a_wait_that_the_clock_ends_the_loop_around_it_is_told() -> None:
+    blocked: AskedFields = {
+        "tid": 5,
+        "name": "`jobs.get()` (run at app.py:3)",
+        "statement": "`jobs.get()`",
+        "at": None,
+        "owed": [],
+        "nobody": "",
+        "blocks": True,
+        "tells_all": False,
+    }
+    told = in_loop(blocked, _asks("stopping.is_set()"))
+    assert told["statement"] == "`jobs.get()`, in a loop that ends when `stopping.is_set()`"
+    assert told["name"].endswith("app.py:3), in a loop that ends when `stopping.is_set()`")
+    assert told["tells_all"]
+    assert in_loop(blocked, None) == blocked
+    owed: AskedFields = {**blocked, "owed": [{"tid": 6, "reason": "its work comes to put"}]}
+    assert in_loop(owed, _asks("stopping.is_set()")) == owed

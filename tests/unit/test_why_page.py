@@ -87,6 +87,17 @@ def test_a_narrow_page_draws_all_in_one_column() -> None:
     assert (len(wide), len(narrow)) == (2, 1)
 
 
+def test_the_only_column_of_a_narrow_page_is_as_broad_as_the_page() -> None:
+    page = why_page(report("app"))
+    _, narrow = map(xml.fromstring, re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert narrow.get("width") == "100%"
+    boxes = [box.get("style") or "" for box in narrow.iter("rect")]
+    assert boxes
+    assert all("width:calc(100% - " in style for style in boxes)
+    arrows = [group.get("class") for group in narrow.iter("g")]
+    assert arrows == ["arrow from-right"] * 3
+
+
 def test_what_is_too_long_for_its_box_is_there_whole() -> None:
     """The browser cuts it with an ellipsis; on hover it is shown."""
     name = "a-lock-with-a-very-long-name-" * 8

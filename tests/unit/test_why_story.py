@@ -103,6 +103,49 @@ def test_a_thread_that_waits_for_itself_and_a_long_circle() -> None:
     )
 
 
+def test_a_link_says_who_called_the_function_in_which_its_thread_stands() -> None:
+    at = {**spot("take", 5), "called_at": spot("serve", 40)}
+    links = [link(node(1), node(2), at=at), link(node(2), node(1), at=spot("two", 8))]
+    told = report(links, "deadlock", "x", node(1)).story
+    assert told[0].startswith("deadlock: thread 1 (dead) at take() dead.c:5 and thread 2 at two()")
+    assert told[1].startswith(
+        "thread 1 at take() dead.c:5, called at serve() dead.c:40, waits for mutex a, owed by"
+    )
+
+
+def test_a_caller_without_a_line_is_no_news_beside_a_place_that_has_one() -> None:
+    around = spot("main", 0, None)
+    with_line = {**spot("take", 5), "called_at": around}
+    told = report([link(node(1), node(2), at=with_line)], "timer", "it sleeps", node(2)).story
+    assert "called at" not in told[1]
+    without = {**spot("take", 0, None), "called_at": around}
+    told = report([link(node(1), node(2), at=without)], "timer", "it sleeps", node(2)).story
+    assert "at take() in dead, called at main() in dead, waits" in told[1]
+
+
+def test_of_a_root_its_caller_and_the_locks_that_it_holds_are_told() -> None:
+    at = {**spot("back_off", 86), "called_at": spot("refresh", 40)}
+    links = [link(node(1), node(2), at=spot("get", 60))]
+    told = report(links, "timer", "it sleeps, for 60 min in all", node(2), at=at).story
+    assert told[0] == (
+        "waits for a timer: thread 2 (dead) at back_off() dead.c:86, called at refresh() "
+        "dead.c:40, holds mutex a: it sleeps, for 60 min in all"
+    )
+    links[0]["known"] = "assumed"
+    assert "holds" not in report(links, "timer", "it sleeps", node(2), at=at).story[0]
+
+
+def test_a_lost_wake_up_says_where_its_thread_waits() -> None:
+    what = "a copy of thread 1, once woken, goes on"
+    target = {"kind": "flag", "name": "condition variable", "address": "0x10"}
+    alone = link(node(1), None, waits_for=target, reason=what, known="proved", at=spot("get", 7))
+    told = report([alone], "lost-wakeup", what, node(1)).story
+    assert told == (
+        f"lost wake-up: thread 1 (dead) at get() dead.c:7 waits for condition variable: {what} "
+        "[proved]",
+    )
+
+
 def test_of_a_circle_it_is_told_first_that_it_is_assumed() -> None:
     chain = [link(node(1), node(2)), link(node(2), node(1), known="assumed")]
     told = report(chain, "deadlock", "x", {**node(1), "assumed": True}).story
@@ -197,7 +240,7 @@ def test_processes_are_named_where_there_are_several() -> None:
     ]
     told = report(chain, "timer", "it sleeps", node(7, 5, "server"))
     assert told.story == (
-        "waits for a timer: thread 7 (server) of process 5: it sleeps",
+        "waits for a timer: thread 7 (server) of process 5 holds mutex a: it sleeps",
         "process 1 (dead) waits for mutex a, owed by thread 6 of process 5: it holds the other "
         "end, fd 4 [assumed]",
         "thread 6 of process 5 waits for mutex a, owed by thread 7 [seen]",
