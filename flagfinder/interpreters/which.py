@@ -27,6 +27,14 @@ def runs_python(pid: int) -> bool:
         return False
 
 
+def runs_java(pid: int) -> bool:
+    """Whether a Java virtual machine is mapped."""
+    try:
+        return any(file.endswith("/libjvm.so") for file in mapped_files(pid, executable=True))
+    except OSError:
+        return False
+
+
 def _becomes_another(pid: int) -> bool:
     call = Path(f"/proc/{pid}/syscall").read_text(encoding="ascii", errors="replace")
     return call.split(" ", 1)[0] in _EXECUTES

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from flagfinder.interpreters.which import runs_java
 from flagfinder.live.spin import SpinReport, SpinThread
 from flagfinder.report.code import code_text
 from flagfinder.report.diff_report import LOOPS, show_flag_facts
@@ -44,6 +45,9 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
     _show_ways(terminal, report)
     if found and found[0].flag is not None and found[0].flag.size:
         terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
+    elif not report.found and runs_java(report.pid):
+        terminal.message("`why` reads what Java code polls and who writes it")
+        terminal.next_command("flagfinder", "why", str(report.pid))
     elif not report.found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):
         terminal.message(
             "the budget ended before much was seen (a busy machine, or long rounds); more of it "

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import json
+import mmap
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -323,6 +325,20 @@ def test_a_thread_that_was_seen_shortly_gets_a_larger_budget_as_advice(
     )
     show_spin(Terminal("never"), _spin_report(looked))
     assert ("--budget 4" in capsys.readouterr().err) == more
+
+
+def test_the_next_question_about_a_virtual_machine_of_java_is_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = replace(_spin_report(_thread(21)), pid=os.getpid())
+    library = tmp_path / "libjvm.so"
+    library.write_bytes(bytes(mmap.PAGESIZE))
+    show_spin(Terminal("never"), report)
+    rights = mmap.PROT_READ | mmap.PROT_EXEC
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=rights):
+        show_spin(Terminal("never"), report)
+    without, with_it = capsys.readouterr().err.split("Next: ")[1:]
+    assert "spin" in without and "why" in with_it
 
 
 def test_fallbacks_of_recorded_events_are_announced(capsys: pytest.CaptureFixture[str]) -> None:

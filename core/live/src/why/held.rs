@@ -29,7 +29,7 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
     let owed = owner(process, call, &futex);
     let shape = shape(stack, &futex);
     // What the author's code called says more than an address.
-    let of_library = (shape == "word" && futex.is_nameless)
+    let of_library = (matches!(shape, "word" | "lock") && futex.is_nameless)
         .then(|| Stack::of(call, &*inside.memory, &inside.names).library_call(&inside.names))
         .flatten();
     let waits_for = WaitsFor {
