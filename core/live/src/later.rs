@@ -349,6 +349,7 @@ mod tests {
         let polls = |words: Vec<(u64, u64)>, is_hot: bool| {
             let mut flag = Flag::new(FlagKind::Heap, "lock");
             (flag.address.spin, flag.value.exit, flag.size) = (Some(0x1000), Some(0), 4);
+            flag.confidence = 0.9;
             let mut report = Report::nothing(Verdict::DataFlag, "");
             report.flags.push(flag);
             let mut finding = Finding::missing("");
