@@ -81,6 +81,16 @@ def test_work_that_asks_whether_it_is_to_stop_is_no_wait(
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("process", ["turns"], indirect=True)
+def test_threads_that_take_turns_wait_for_nothing(process: subprocess.Popen[bytes]) -> None:
+    ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
+    threads = json.loads(ran.stdout)["threads"]
+    assert len(threads) == 3
+    flags = [flag for thread in threads for flag in thread["flags"]]
+    assert all(flag["standing"] in ("assumed", "unsure") for flag in flags), flags
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("process", ["backs-off"], indirect=True)
 def test_who_backs_off_by_chance_still_waits(process: subprocess.Popen[bytes]) -> None:
     flag = first_thread(process)["flags"][0]

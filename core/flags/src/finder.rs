@@ -10,12 +10,14 @@ use crate::access_path::Explorer;
 use crate::endless::ENDLESS;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
+use crate::places::Places;
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
 use crate::report::{
     Ask, Facts, Flag, FlagKind, Group, LoopReport, Report, Test, ThreadName, Threads, Verdict,
     VirtualMachine,
 };
 use crate::report_builder::Builder;
+use crate::rewritten;
 use crate::rules::Rule;
 use crate::standing::Standing;
 use crate::within_poll;
@@ -151,6 +153,8 @@ pub fn report(
             apart: own_position::apart(analysis),
             within_poll: within_poll::words(window, analysis, &ranked),
             long_rounds: analysis.has_long_rounds(),
+            places: Places::of(window, analysis),
+            rewritten: rewritten::words(window, analysis),
         },
         ..Report::nothing(verdict, "")
     }

@@ -25,11 +25,13 @@ mod moments;
 mod naming;
 mod owed;
 mod passes;
+mod places;
 mod rank;
 mod reads;
 mod recent_intake;
 mod report;
 mod report_builder;
+mod rewritten;
 mod rounds;
 mod rules;
 mod run;
@@ -59,6 +61,7 @@ pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
 pub use loop_condition::loop_condition;
 pub use moments::{Call, Made, Moments, What, Written};
+pub use places::Places;
 pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER, MERE_BOUND};
 pub use report::{
     hex, Addresses, Ask, AskedCall, Facts, Flag, FlagKind, Found, Group, LoopCondition, LoopReport,

@@ -7,6 +7,7 @@ use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
 use serde::{Deserialize, Serialize};
 
+use crate::places::Places;
 use crate::standing::Standing;
 
 /// What a report says of the loop.
@@ -426,6 +427,10 @@ pub struct Facts {
     pub within_poll: Vec<u64>,
     /// A round is longer than it takes to ask for a word or two, and no pause interrupts it.
     pub long_rounds: bool,
+    /// Where its code lies.
+    pub places: Places,
+    /// Addresses of words, and values that they get in several rounds.
+    pub rewritten: Vec<(u64, u64)>,
 }
 
 /// What is printed as JSON.

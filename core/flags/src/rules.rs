@@ -14,7 +14,7 @@ pub enum Rule {
     Commands,
     WaitedWord,
     AlikeInMachine,
-    ComesBack,
+    GetsPast,
     Computes,
     CountedCalls,
     OneMoment,
@@ -58,9 +58,9 @@ pub const RULES: [(Rule, &str, &str); 23] = [
         "Of many equally likely words of a virtual machine's loop none is the flag.",
     ),
     (
-        Rule::ComesBack,
-        "comes-back",
-        "A word that gets its value again and again shows a thread that gets on.",
+        Rule::GetsPast,
+        "gets-past",
+        "A thread that leaves its loop while the word changes does not wait for the word.",
     ),
     (
         Rule::Computes,

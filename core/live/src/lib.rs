@@ -10,7 +10,6 @@
 mod candidate;
 mod chain;
 mod choice;
-mod comes_back;
 mod copied;
 mod counted;
 mod dead;
@@ -24,6 +23,7 @@ mod futex;
 mod helpers;
 mod hot_call;
 mod judge;
+mod later;
 mod look;
 mod machine;
 mod memory;

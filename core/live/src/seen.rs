@@ -2,15 +2,13 @@
 //! What was seen of the threads that were looked at: in their copies, or in place.
 
 use flagfinder_code::Names;
-use flagfinder_flags::{Report, Rule, ThreadName, Verdict};
+use flagfinder_flags::{Report, ThreadName, Verdict};
 use flagfinder_machine::Window;
 
 use crate::choice::Choice;
-use crate::comes_back;
 use crate::helpers::{Copies, Helpers};
 use crate::look::{look_at_tasks, Finding};
 use crate::memory::Memory;
-use crate::pick::Way;
 use crate::report::Via;
 
 /// What was seen, thread by thread.
@@ -22,13 +20,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// Waits for the helpers. `uncopied` is why a thread was seen in place that had no copy.
-    pub fn of(
-        choice: &Choice,
-        copies: &Copies,
-        helpers: Helpers,
-        uncopied: &str,
-        memory: &Memory,
-    ) -> Seen {
+    pub fn of(choice: &Choice, copies: &Copies, helpers: Helpers, uncopied: &str) -> Seen {
         let mut seen = Seen {
             findings: Vec::new(),
             parts: Vec::new(),
@@ -37,7 +29,7 @@ impl Seen {
         seen.findings
             .extend(fit.filter(|(tid, _)| choice.get(*tid).is_some()).cloned());
         for (tid, mut finding, window) in helpers.results() {
-            let Some((activity, way)) = choice.get(tid) else {
+            let Some((activity, _)) = choice.get(tid) else {
                 continue;
             };
             let unfit = copies.unfit.get(&tid);
@@ -45,9 +37,6 @@ impl Seen {
             finding.via = Via::InPlace;
             finding.via_reason = why.to_owned();
             finding.pause_ms = ((held + finding.pause_ms) * 100.0).round() / 100.0;
-            if *way == Way::Hot && Rule::ComesBack.is_on() {
-                comes_back::tell(&mut finding, memory);
-            }
             let name = activity.name.clone();
             seen.parts
                 .extend(window.map(|window| (ThreadName { tid, name }, window)));

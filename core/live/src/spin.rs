@@ -16,6 +16,7 @@ use crate::counted;
 use crate::deadline::Deadline;
 use crate::driver::{does, unlooked, Driver, Target, DESCRIBED};
 use crate::helpers::{Copies, Helpers};
+use crate::later;
 use crate::memory::{refused, Memory};
 use crate::others::Others;
 use crate::owed;
@@ -187,8 +188,11 @@ pub(crate) fn look(
         true => "no copy was asked for",
         false => "it began to run while others were held",
     };
-    let mut seen = Seen::of(&driver.choice, &copies, helpers, uncopied, &memory);
+    let mut seen = Seen::of(&driver.choice, &copies, helpers, uncopied);
     seen.findings.extend(counted);
+    let way = |tid| driver.choice.get(tid).map(|(_, way)| way);
+    let is_hot = |tid| way(tid) == Some(&Way::Hot);
+    later::look(pid, &mut seen.findings, (&memory, deadline), is_hot);
     seen.ask_tasks(pid, &names, &memory);
     for (tid, finding) in &seen.findings {
         driver.add(*tid, finding);

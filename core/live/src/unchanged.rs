@@ -34,8 +34,13 @@ impl Words {
         for (address, bytes) in calls {
             written.extend(blocks(*address, (*bytes).min(PAGE)));
         }
+        // An atomic that puts back what was there leaves the word to others: it asks for a lock.
+        let changing = (0..window.len()).filter(|step| !window.is_silent(*step));
         let accesses = || (0..window.len()).flat_map(|step| window.accesses(step));
-        for access in accesses().filter(|access| access.write) {
+        for access in changing
+            .flat_map(|step| window.accesses(step))
+            .filter(|access| access.write)
+        {
             let Some(address) = access.address else {
                 continue;
             };
@@ -78,5 +83,45 @@ impl Words {
             let word = words.iter().find(|word| is_read && differs(word, &page))?;
             Some(address + word.offset as u64)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use flagfinder_machine::evaluator::Access;
+    use flagfinder_machine::value::Value;
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+
+    /// Of one `xchg [rax], ebx` that finds a 1 and leaves this value, once the word is 0: is it
+    /// seen to change?
+    fn is_changed_after(left: u64) -> bool {
+        let word = AtomicU64::new(1);
+        let address = std::ptr::from_ref(&word) as u64;
+        let mut window = Window::default();
+        let mut decoder = Decoder::with_ip(64, &[0x87, 0x18], 0x1000, DecoderOptions::NONE);
+        let code = window.intern(&decoder.decode(), 0, &mut InstructionInfoFactory::new());
+        window.push(code, Value::of(0x7000));
+        for (write, value) in [(false, 1), (true, left)] {
+            window.push_access(Access {
+                address: Some(address),
+                bytes: 4,
+                write,
+                value: Value::of(value),
+            });
+        }
+        let live = Live::open(std::process::id()).expect("this process");
+        let words = Words::of(&window, &live);
+        word.store(0, Ordering::SeqCst);
+        words.changed(&live) == Some(address)
+    }
+
+    #[test]
+    fn a_lock_that_an_atomic_finds_taken_is_another_thread_s_word() {
+        assert!(is_changed_after(1));
+        assert!(!is_changed_after(2), "the copy wrote it");
     }
 }

@@ -120,6 +120,32 @@ static void wait_in_task(void)
         swapcontext(&outside, &inside);
 }
 
+/* Each of three threads gets the lock again and again, and works while it holds it. */
+static void *take_turns(void *unused)
+{
+    static int lock;
+    static volatile unsigned table[256];
+    for (unsigned place = 1;;) {
+        while (__atomic_exchange_n(&lock, 1, __ATOMIC_ACQUIRE))
+            sched_yield();
+        for (unsigned step = 0; step < 2000; step++) {
+            place = place * 1664525u + 1013904223u;
+            table[place >> 24] += place;
+        }
+        __atomic_store_n(&lock, 0, __ATOMIC_RELEASE);
+    }
+    return unused;
+}
+
+static void wait_by_turns(void)
+{
+    pthread_t threads[2];
+    for (int number = 0; number < 2; number++)
+        if (pthread_create(&threads[number], NULL, take_turns, NULL) != 0)
+            exit(1);
+    take_turns(NULL);
+}
+
 int main(int count, char **arguments)
 {
     const char *way = count > 1 ? arguments[1] : "";
@@ -135,6 +161,8 @@ int main(int count, char **arguments)
         wait_and_back_off();
     if (strcmp(way, "puts-off") == 0)
         work_and_put_off();
+    if (strcmp(way, "turns") == 0)
+        wait_by_turns();
     if (strcmp(way, "asks") == 0)
         wait_and_ask();
     if (strcmp(way, "switches") == 0)
