@@ -86,6 +86,8 @@ SCENARIOS = {
     "pipe_that_a_child_has": 2,
     "shared_condition": 3,
     "pipe_of_two_children": 2,
+    "job_done_before_the_wait": 1,
+    "pipe_of_two_servers": 2,
 }
 
 

@@ -102,6 +102,22 @@ for thread in threads: thread.join()
 """
 
 
+LIMITED = """\
+import queue, threading
+jobs, stopping = queue.Queue(), threading.Event()
+def work():
+    while not stopping.is_set():
+        try:
+            jobs.get(timeout=20)
+        except queue.Empty:
+            continue
+worker = threading.Thread(target=work)
+worker.start()
+print("ready", flush=True)
+worker.join()
+"""
+
+
 def build(folder: Path, *options: str) -> Path:
     source = folder / "locks.c"
     source.write_text(LOCKS)
@@ -134,7 +150,10 @@ def test_each_link_names_the_line_of_the_program(tmp_path: Path, optimised: str)
         ("take", "locks.c", 11),
         ("take", "locks.c", 11),
     ]
-    assert "at take() locks.c:11 waits for mutex" in text
+    callers = [link["at"]["called_at"] for link in report["links"][1:]]
+    assert {(one["function"], one["line"]) for one in callers} == {("one", 14), ("two", 15)}
+    text = " ".join(text.split())
+    assert "at take() locks.c:11, called at two() locks.c:15, waits for mutex" in text
     assert " of process " not in text
 
 
@@ -151,6 +170,16 @@ def test_a_thread_in_the_systems_code_alone_is_nowhere() -> None:
         report = why(process.pid)
     assert [link["at"] for link in report["links"]] == [None]
     assert report["root"]["at"] is None
+
+
+def test_of_a_python_wait_that_the_clock_ends_the_loop_around_it_is_told(tmp_path: Path) -> None:
+    script, out = tmp_path / "work.py", tmp_path / "stdout"
+    script.write_text(LIMITED)
+    with out.open("wb") as stdout, started([sys.executable, script], stdout=stdout) as process:
+        wait_until(process, lambda: out.read_text() == "ready\n")
+        report = why(process.pid)
+    waits = "waits for `jobs.get()`, in a loop that ends when `stopping.is_set()`"
+    assert any(f"at work() work.py:6 {waits}" in line for line in report["story"]), report["story"]
 
 
 def test_python_s_own_lines_are_named_and_its_library_s_are_not(tmp_path: Path) -> None:

@@ -78,6 +78,25 @@ while True:
         word += client.recv(1)
     os.write(1, b"%d %s\\n" % (os.getpid(), word))
 """
+# The client read a part of the answer, and asks about another connection only.
+LEFT = """
+import selectors, threading
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork() == 0:
+    asks, other = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+    listener.close()
+    asks.sendall(str(os.getpid()).encode())
+    asks.recv(10)
+    {more}
+    selector = selectors.DefaultSelector()
+    selector.register(other, selectors.EVENT_READ)
+    selector.select()
+client, other = [listener.accept()[0] for _ in range(2)]
+question = client.recv(100)
+client.sendall(b"x" * 1000)
+os.write(1, b"%d %s\\n" % (os.getpid(), question))
+loop(listener, client, other)
+"""
 # Both ask about their end of a connection, and nothing is due on it.
 IDLE = """
 import select
@@ -218,3 +237,22 @@ def test_threads_of_node_that_have_no_work_serve_nobody() -> None:
     assert report["root"]["kind"] == "deadlock", report["story"]
     waiters = {link["waiter"]["pid"] for link in report["links"]}
     assert process.pid in waiters and len(waiters) == 2, report["story"]
+
+
+LEFT_TO_READ = "has 990 bytes to read, and thread "
+
+
+@pytest.mark.live
+def test_an_answer_that_an_event_loop_does_not_ask_for_is_told() -> None:
+    with running(LEFT.format(more="")) as (_, client):
+        root = why(client)["root"]
+    assert (root["kind"], root["pid"], root["assumed"]) == ("input", client, True), root
+    assert LEFT_TO_READ in root["what"], root
+
+
+@pytest.mark.live
+def test_an_answer_that_another_thread_may_come_to_read_is_not_told() -> None:
+    more = "threading.Thread(target=threading.Event().wait).start()"
+    with running(LEFT.format(more=more)) as (_, client):
+        report = why(client)
+    assert LEFT_TO_READ not in str(report), report["story"]

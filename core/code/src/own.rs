@@ -32,6 +32,9 @@ pub struct Spot {
         deserialize_with = "of_hex_option"
     )]
     pub offset: Option<u64>,
+    /// Of the innermost place of the author's: where the author's code called its function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called_at: Option<Box<Spot>>,
 }
 
 /// The nearer to the author the smaller.
@@ -145,13 +148,20 @@ impl Spot {
         self.file.as_deref().map_or(Whose::System, whose_file)
     }
 
-    /// The innermost of the author's own, or else of a package.
-    pub fn first_own<'s>(spots: impl IntoIterator<Item = (Whose, &'s Spot)>) -> Option<&'s Spot> {
-        let known = spots
+    /// The innermost of the author's own, or else of a package, with the next one as its caller.
+    pub fn first_own<'s>(spots: impl IntoIterator<Item = (Whose, &'s Spot)>) -> Option<Spot> {
+        let mut known: Vec<(Whose, &Spot)> = spots
             .into_iter()
-            .filter(|(whose, _)| *whose < Whose::System);
-        // Of those that are alike the first is taken.
-        known.min_by_key(|(whose, _)| *whose).map(|(_, spot)| spot)
+            .filter(|(whose, _)| *whose < Whose::System)
+            .collect();
+        // Those that are alike stay in their order.
+        known.sort_by_key(|(whose, _)| *whose);
+        let (whose, first) = known.first()?;
+        let caller = known.get(1).filter(|(of, _)| of == whose);
+        Some(Spot {
+            called_at: caller.map(|(_, spot)| Box::new((*spot).clone())),
+            ..(*first).clone()
+        })
     }
 }
 
@@ -194,6 +204,7 @@ impl Names {
                 line,
                 module: Some(module.identity.name.to_string()),
                 offset: Some(probe),
+                called_at: None,
             };
             (whose, spot)
         };
@@ -276,8 +287,16 @@ mod tests {
             (Whose::Package, &park),
             (Whose::Own, &own),
         ];
-        assert_eq!(Spot::first_own(all), Some(&own));
-        assert_eq!(Spot::first_own(all[..2].iter().copied()), Some(&park));
+        assert_eq!(Spot::first_own(all), Some(own.clone()));
+        assert_eq!(
+            Spot::first_own(all[..2].iter().copied()),
+            Some(park.clone())
+        );
         assert_eq!(Spot::first_own(all[..1].iter().copied()), None);
+        let main = spot("main");
+        let found = Spot::first_own(all.into_iter().chain([(Whose::Own, &main)]));
+        let called_at = Some(Box::new(main.clone()));
+        let own = own.clone();
+        assert_eq!(found, Some(Spot { called_at, ..own }));
     }
 }

@@ -557,7 +557,7 @@ impl Builder<'_> {
         let marker = self.window.code_at(spin.marker).pc();
         let header = self.code(marker);
         let spots = self.naming.spin.spots(marker + 1);
-        let at = Spot::first_own(spots.iter().map(|(whose, spot)| (*whose, spot))).cloned();
+        let at = Spot::first_own(spots.iter().map(|(whose, spot)| (*whose, spot)));
         let function = header.symbol.as_deref().map(|s| {
             s.rsplit_once("+0x")
                 .map_or(s, |(function, _)| function)

@@ -338,17 +338,42 @@ fn woken(source: &dyn Source, state: &ThreadState, word: u64, time: Duration) ->
     // It counts up, as a signal does.
     copy.suppose(Supposition::Number).ok()?;
     let ran = copy.run(&mut [], Instant::now() + time).ok()?;
-    let waits_there = |one: &&Supposed| {
+    let waits = waits_at(word, copy.supposed());
+    match (ran, &waits[..]) {
+        // What it goes on to wait for there is something else, as the next job's end.
+        (_, [_, again, ..]) => Some(wakes_others(word, *again, copy.made())),
+        (Ran::Halt(Halt::Blocks { .. } | Halt::Exits) | Ran::TimeOver, [_]) => Some(true),
+        _ => None,
+    }
+}
+
+/// Which of these are waits at a condition variable.
+fn waits_at(word: u64, supposed: &[Supposed]) -> Vec<usize> {
+    let is_it = |one: &Supposed| {
         futex::is_futex(one.number)
             && futex::waits_for_word(futex::command(&one.arguments))
             && one.arguments[0].abs_diff(word) < CONDITION
     };
-    let times = copy.supposed().iter().filter(waits_there).count();
-    match ran {
-        _ if times > 1 => Some(false),
-        Ran::Halt(Halt::Blocks { .. } | Halt::Exits) | Ran::TimeOver if times == 1 => Some(true),
-        _ => None,
-    }
+    let all = supposed.iter().enumerate();
+    all.filter(|(_, one)| is_it(one))
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// Did it wake others before the second wait (`again`)? Who only looks again at what it asks for
+/// wakes at most those who want its mutex.
+fn wakes_others(word: u64, again: usize, made: &[MadeCall]) -> bool {
+    const WAKES: [i32; 2] = [libc::FUTEX_WAKE, libc::FUTEX_WAKE_BITSET];
+    let mut woken: Vec<u64> = made
+        .iter()
+        .filter(|one| one.supposed <= again && futex::is_futex(one.number))
+        .filter(|one| WAKES.contains(&futex::command(&one.arguments)))
+        .map(|one| one.arguments[0])
+        .filter(|at| at.abs_diff(word) >= CONDITION)
+        .collect();
+    woken.sort_unstable();
+    woken.dedup();
+    woken.len() > 1
 }
 
 fn target(address: u64, expected: u32) -> Target {
@@ -501,6 +526,32 @@ mod tests {
             surest(vec![(Circular, owed)]).1.len()
         };
         assert_eq!((stores("finish+0x10"), stores("queue_destroy+0x8")), (1, 0));
+    }
+
+    #[test]
+    fn whoever_wakes_others_between_two_waits_at_one_place_has_gone_on() {
+        let call = |at: u64, command: i32| [at, command as u64, 0, 0, 0, 0];
+        let waits = |at| Supposed {
+            number: libc::SYS_futex as u32,
+            arguments: call(at, libc::FUTEX_WAIT),
+            descriptor: None,
+            result: 0,
+        };
+        let supposed = [waits(0x5000), waits(0x7000), waits(0x5004)];
+        assert_eq!(waits_at(0x5000, &supposed), [0, 2]);
+        let wakes = |supposed: usize, at| MadeCall {
+            number: libc::SYS_futex as u32,
+            arguments: call(at, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG),
+            supposed,
+        };
+        let (mutex, own, other) = (wakes(1, 0x6000), wakes(1, 0x5008), wakes(2, 0x8000));
+        let looks = [mutex.clone(), own, mutex.clone()];
+        assert!(!wakes_others(0x5000, 2, &looks));
+        assert!(wakes_others(0x5000, 2, &[mutex.clone(), other]));
+        assert!(
+            !wakes_others(0x5000, 2, &[mutex, wakes(3, 0x8000)]),
+            "it came later"
+        );
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Stack {
     pub fn own(&self, names: &Names) -> Option<Spot> {
         let spots = self.spots(names);
         let sure = spots.iter().take_while(|(_, _, sure)| *sure);
-        Spot::first_own(sure.map(|(whose, spot, _)| (*whose, spot))).cloned()
+        Spot::first_own(sure.map(|(whose, spot, _)| (*whose, spot)))
     }
 }
 

@@ -341,6 +341,27 @@ static void pipe_of_two_children(const char *folder)
     read_one(ends[0]);
 }
 
+/* Both children inherited the end of the pipe, and wait for clients: no end of file comes. */
+static void pipe_of_two_servers(const char *folder)
+{
+    (void)folder;
+    int ends[2];
+    new_pipe(ends);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr unnamed = {.sa_family = AF_UNIX};
+    if (bind(listener, &unnamed, sizeof unnamed.sa_family) != 0 || listen(listener, 2) != 0)
+        exit(5);
+    for (int child = 0; child < 2; child++)
+        if (fork() == 0) {
+            close(ends[0]);
+            exit(accept(listener, NULL, NULL) < 0);
+        }
+    close(ends[1]);
+    settle();
+    truth("input", 0, 0);
+    read_one(ends[0]);
+}
+
 const struct scenario in_processes[] = {
     {"execs_beside_a_traced_thread", execs_beside_a_traced_thread},
     {"file_locks", file_locks},
@@ -356,5 +377,6 @@ const struct scenario in_processes[] = {
     {"stopped_sharer", stopped_sharer},
     {"shared_condition", shared_condition},
     {"pipe_of_two_children", pipe_of_two_children},
+    {"pipe_of_two_servers", pipe_of_two_servers},
     {NULL, NULL},
 };

@@ -115,6 +115,48 @@ static void wakeup_before_the_wait(const char *folder)
     pthread_join(worker, NULL);
 }
 
+static struct job {
+    struct job *next;
+} *jobs;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+
+static void *do_jobs(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&one);
+    for (;;) {
+        while (jobs == NULL)
+            pthread_cond_wait(&more, &one);
+        jobs = jobs->next;
+        pthread_cond_signal(&changed);
+    }
+    return NULL;
+}
+
+static void make_job(void)
+{
+    pthread_mutex_lock(&one);
+    jobs = calloc(1, sizeof *jobs);
+    pthread_cond_signal(&more);
+    pthread_mutex_unlock(&one);
+}
+
+/* The worker is done with the job before main waits for that, which asks for nothing; then it waits
+ * for the next one, which main would make. */
+static void job_done_before_the_wait(const char *folder)
+{
+    (void)folder;
+    start(do_jobs, NULL);
+    for (;;) {
+        make_job();
+        settle();
+        truth("lost-wakeup", getpid(), getpid());
+        pthread_mutex_lock(&one);
+        pthread_cond_wait(&changed, &one);
+        pthread_mutex_unlock(&one);
+    }
+}
+
 /* main would signal once the worker has ended, which waits for the signal. */
 static void signal_behind_the_join(const char *folder)
 {
@@ -369,6 +411,7 @@ const struct scenario in_threads[] = {
     {"ab_ba", ab_ba},
     {"lost_wakeup", lost_wakeup},
     {"wakeup_before_the_wait", wakeup_before_the_wait},
+    {"job_done_before_the_wait", job_done_before_the_wait},
     {"signal_behind_the_join", signal_behind_the_join},
     {"signal_behind_the_join_beside_a_reader", signal_behind_the_join_beside_a_reader},
     {"lost_wakeup_beside_a_heartbeat", lost_wakeup_beside_a_heartbeat},

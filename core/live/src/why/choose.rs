@@ -5,7 +5,7 @@
 //! are being followed. Where one that is only assumed to owe is followed, the root is assumed.
 
 use super::obstacle::{End, Weight};
-use super::report::{Known, Node, Root, RootKind};
+use super::report::{Kind, Known, Node, Root, RootKind};
 use super::way::{close, told_alike, Chosen, Outcome, Way};
 
 /// The same cause, though another thread of the process may have led there.
@@ -55,7 +55,9 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         _ => None,
     };
     let roots: Vec<Root> = top.iter().filter_map(|way| root(way)).collect();
-    let agree = roots.iter().all(|root| is_same(root, &roots[0]));
+    let is_held = best == Weight::Outside && surest == Some(Known::Seen);
+    let is_alike = |root: &Root| is_same(root, &roots[0]) || is_held && are_held(root, &roots[0]);
+    let agree = roots.iter().all(is_alike);
     // Of known holders the nearest one is chosen; of threads that may owe, the one with the longest
     // way.
     let length = |way: &&&Way| match surest {
@@ -100,8 +102,25 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     let mut chosen = (*shortest).clone().chosen();
     if let Outcome::Root(root, _) = &mut chosen.outcome {
         root.assumed |= is_assumed;
+        let others = roots.iter().filter(|one| is_held && one.pid != root.pid);
+        let mut others: Vec<u32> = others.filter_map(|one| one.pid).collect();
+        others.dedup();
+        match &others[..] {
+            [] => {}
+            [one] => root.what += &format!("; so does process {one}"),
+            [one, more @ ..] => {
+                root.what += &format!("; so do process {one} and {} more", more.len());
+            }
+        }
     }
     chosen
+}
+
+/// Processes that are all seen to have the channel, as children have that inherited it, and wait
+/// for the same: none of them is going to use it.
+fn are_held(one: &Root, other: &Root) -> bool {
+    let is_input = |root: &Root| root.kind == RootKind::Input && root.pid.is_some();
+    is_input(one) && is_input(other) && one.what == other.what
 }
 
 /// The thread waits for whatever comes at any of these, as a server does that listens at several
@@ -181,8 +200,14 @@ fn nobody(ways: &[Way], node: &Node, at: usize, nested: bool) -> Chosen {
     let what = || {
         let all: Vec<&Way> = ways.iter().collect();
         let all = listed(&told_alike(&all, node));
+        // Such a lock does not tell who has it.
+        let is_lock = |way: &Way| way.links[0].waits_for.kind == Kind::Lock;
+        let itself = match ways.iter().any(is_lock) {
+            true => ", which may hold the lock itself",
+            false => "",
+        };
         format!(
-            "no thread is left that could end the wait of thread {}: {all}",
+            "no thread is left that could end the wait of thread {}{itself}: {all}",
             node.tid
         )
     };
@@ -343,6 +368,29 @@ mod tests {
             (RootKind::Unknown, Some(1))
         );
         assert!(chosen.links[0].owed_by.is_none());
+    }
+
+    #[test]
+    fn processes_that_all_hold_a_channel_and_wait_for_the_same_are_told_together() {
+        let told = |what: [&str; 3], known| {
+            let way = |(at, what): (usize, &str)| {
+                let mut way = way(2, known, ends(2, End::outside(RootKind::Input, what)));
+                if let Outcome::Root(root, _) = &mut way.outcome {
+                    root.pid = Some(at as u32 + 5);
+                }
+                way
+            };
+            let ways = what.into_iter().enumerate().map(way).collect();
+            let chosen = choose(ways, &node(1), 0, false);
+            (root(&chosen).kind, root(&chosen).what.clone())
+        };
+        let (kind, what) = told(["no client"; 3], Known::Seen);
+        assert_eq!(kind, RootKind::Input);
+        assert_eq!(what, "no client; so do process 6 and 1 more");
+        let (kind, _) = told(["no client", "no client", "no line"], Known::Seen);
+        assert_eq!(kind, RootKind::Unknown);
+        let (kind, _) = told(["no client"; 3], Known::Assumed);
+        assert_eq!(kind, RootKind::Unknown);
     }
 
     #[test]
@@ -532,6 +580,18 @@ mod tests {
             .starts_with("no thread is left that could end"));
         let nested = choose(vec![idle()], &node(1), 1, true);
         assert!(matches!(nested.outcome, Outcome::Idle));
+    }
+
+    #[test]
+    fn a_lock_without_an_owner_may_be_that_of_the_thread_itself() {
+        let told = |kind| {
+            let mut back = way(2, Known::Assumed, circle_to(0));
+            back.links[0].waits_for.kind = kind;
+            root(&choose(vec![back], &node(1), 0, false)).what.clone()
+        };
+        let itself = "which may hold the lock itself: thread 2";
+        assert!(told(Kind::Lock).contains(itself), "{}", told(Kind::Lock));
+        assert!(!told(Kind::Flag).contains(itself));
     }
 
     #[test]

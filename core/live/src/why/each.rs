@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::process::Processes;
 use super::report::Chain;
 use super::terms::Terms;
-use super::{finish, why, InSource, Search, WhyOptions, WhyReport};
+use super::{finish, tested, why, InSource, Search, WhyOptions, WhyReport};
 use crate::report::SpinReport;
 use crate::spin::SpinOptions;
 
@@ -89,7 +89,9 @@ pub fn why_each(
         let spun = SpinReport::of_live(pid);
         let mut search = Search::begin(spun, &mut processes, None, in_source, terms);
         let found = search.follow();
-        let report = search.report(found);
+        let mut report = search.report(found);
+        // What is known where no time is left for the rest.
+        report.tests = tested::tests(&mut processes, &report.chain(), in_source);
         hear(&(pid, Ok(report.clone())));
         for link in &report.links {
             seen.insert(link.waiter.pid);

@@ -18,7 +18,9 @@ use super::go::Tasks;
 use super::obstacle::{Debtor, End, Obstacle, Side, State, Who};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{children, files, flags, go, held, in_core, ipc, java, locked, mounts, stopped};
+use super::{
+    children, files, flags, go, held, in_core, ipc, java, locked, mounts, stopped, unread,
+};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -114,7 +116,10 @@ pub fn examine(
         let state = State::Waits(vec![flags::in_source(pid, asked)]);
         return Examined::of(state, stack, at);
     }
-    if let Some(found) = stepped.filter(|thread| thread.has_flag()) {
+    // The statement of a source says more than the word at which its interpreter sleeps.
+    let sleeps = activity.call.is_some_and(|call| is_futex(&call));
+    let is_told = sleeps && asked.is_some_and(|asked| asked.blocks);
+    if let Some(found) = stepped.filter(|thread| thread.has_flag() && !is_told) {
         let (stack, at) = stack(process, &activity);
         let obstacles = flags::obstacles(processes, pid, found);
         let words = found.flags.iter().filter(|one| one.is_word());
@@ -272,10 +277,9 @@ fn stack(process: &Process, activity: &Activity) -> (Vec<Code>, Option<Spot>) {
     let (stack, at) = process.stack(&call);
     let of_java = || {
         let calls = java::calls(process, activity.tid);
-        Spot::first_own(calls.iter().map(|(whose, spot)| (*whose, spot))).cloned()
+        Spot::first_own(calls.iter().map(|(whose, spot)| (*whose, spot)))
     };
-    let of_v8 =
-        || Spot::first_own(process.calls_of_v8(&call).iter().map(|(w, s)| (*w, s))).cloned();
+    let of_v8 = || Spot::first_own(process.calls_of_v8(&call).iter().map(|(w, s)| (*w, s)));
     (stack, at.or_else(of_java).or_else(of_v8))
 }
 
@@ -392,6 +396,9 @@ fn in_call(
     // A channel to itself is no deadlock of a thread that wakes in time.
     if timeout.is_some_and(|timeout| !is_short(timeout)) {
         obstacles.retain(|o| !o.debtors.is_empty() || o.otherwise.kind != RootKind::Deadlock);
+    }
+    if !is_dead && traits::looks(call.number) {
+        obstacles.extend(unread::left(processes, pid, tid, &descriptors, &name));
     }
     // A server's children serve its clients. Another event loop that hears of its children's ends
     // has begun them for their result. Libraries give each loop the pipe, and the first is meant.

@@ -172,7 +172,10 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
     let State::Waits(mut obstacles) = state else {
         return state;
     };
-    let [obstacle] = &mut obstacles[..] else {
+    // A limit of time says nothing of what the statement waits for.
+    let is_it = |one: &&mut Obstacle| one.waits_for.kind != Kind::Timer;
+    let mut found = obstacles.iter_mut().filter(is_it);
+    let (Some(obstacle), None) = (found.next(), found.next()) else {
         return State::Waits(obstacles);
     };
     let is_seen = obstacle.debtors.iter().any(|one| one.known == Known::Seen);

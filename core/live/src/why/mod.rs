@@ -47,6 +47,7 @@ mod stopped;
 mod terminal;
 mod terms;
 mod tested;
+mod unread;
 mod v8;
 mod vm_structs;
 mod walk;
@@ -60,7 +61,7 @@ use flagfinder_failure::Failure;
 use flagfinder_linux::arguments::title;
 use flagfinder_linux::proc::{self, program, Stat};
 use flagfinder_replica::CoreFile;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::dead::{look_at_threads, CoreOptions};
 use crate::pick::Told;
@@ -257,10 +258,7 @@ fn finish(report: &mut WhyReport, processes: &mut Processes, in_source: &InSourc
     };
     let found = next::of(&report.links, &report.root, facts);
     report.next.extend(found);
-    let mut chain: Vec<u32> = report.links.iter().map(|link| link.waiter.pid).collect();
-    chain.extend(report.root.pid);
-    let mut known = FxHashSet::default();
-    chain.retain(|pid| known.insert(*pid));
+    let chain = report.chain();
     report.tests = tested::tests(processes, &chain, in_source);
     report.homes = chain.iter().filter_map(|pid| home::of(*pid)).collect();
     let own = home::of(std::process::id());

@@ -2,6 +2,7 @@
 //! What `flagfinder why` hands on: the `flagfinder.why/1` report.
 
 use flagfinder_code::{Code, Spot};
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::deadline::Deadline;
@@ -248,6 +249,15 @@ impl WhyReport {
             not_asked: Vec::new(),
             stacks: None,
         }
+    }
+
+    /// The processes that wait, in order, and the last one.
+    pub(crate) fn chain(&self) -> Vec<u32> {
+        let mut chain: Vec<u32> = self.links.iter().map(|link| link.waiter.pid).collect();
+        chain.extend(self.root.pid);
+        let mut known = FxHashSet::default();
+        chain.retain(|pid| known.insert(*pid));
+        chain
     }
 
     /// Tells what was left out.

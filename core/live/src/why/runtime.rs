@@ -5,12 +5,13 @@
 //! waits to be given work. Then it ends no wait of others before one of them has gone on. Blind
 //! spot: a runtime without symbols.
 
-/// What such threads run from their beginning to their end. All are node's.
+/// What such threads run from their beginning to their end: those of node, and of libuv's pool.
 const HELPERS: [&str; 3] = [
     "node::(anonymous namespace)::PlatformWorkerThread",
     "node::WorkerThreadsTaskRunner::DelayedTaskScheduler::Start",
     "node::inspector::(anonymous namespace)::StartIoThreadMain",
 ];
+const OF_POOL: &str = "worker";
 /// How they wait for work: what they call, and what that calls.
 const WAITS: [&[&str]; 3] = [
     &["uv_cond_wait"],
@@ -19,7 +20,9 @@ const WAITS: [&[&str]; 3] = [
 ];
 
 pub fn is_idle(symbols: &[&str]) -> bool {
-    let is_helper = |symbol: &&str| HELPERS.iter().any(|helper| symbol.starts_with(helper));
+    let is_helper = |symbol: &&str| {
+        *symbol == OF_POOL || HELPERS.iter().any(|helper| symbol.starts_with(helper))
+    };
     let Some(at) = symbols.iter().position(is_helper) else {
         return false;
     };
@@ -54,6 +57,11 @@ mod tests {
             "the program's own"
         );
         assert!(!is_idle(&[worker]));
+        assert!(is_idle(&["futex_wait", "uv_cond_wait", "worker"]));
+        assert!(
+            !is_idle(&["futex_wait", "wait", "worker"]),
+            "the program's own"
+        );
         let timers = "node::WorkerThreadsTaskRunner::DelayedTaskScheduler::Start()";
         assert!(is_idle(&[
             "__GI_epoll_pwait",

@@ -6,10 +6,11 @@
 //! mocha, vitest and node's own. Of ctest, and of a make that tests, the command is told that it
 //! runs. Blind spots: tests that an event loop runs, and threads that run.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flagfinder_code::{Spot, Whose};
 use flagfinder_linux::arguments::arguments;
+use flagfinder_linux::clock::Effort;
 use flagfinder_linux::proc::Stat;
 
 use super::asked::InSource;
@@ -47,15 +48,16 @@ const SHELLS: [&str; 4] = ["sh", "bash", "dash", "env"];
 /// What Python runs when its program is over: it waits for threads that are no daemons.
 const AT_THE_END: (&str, &str) = ("_shutdown", "/threading.py");
 const OVER: &str = "none: the last one is over, and Python waits for threads that go on";
-/// Most processes and threads that are looked at, and time for them.
+/// Most processes, and threads of each, that are looked at, and processor time for them.
 const PROCESSES: usize = 8;
 const THREADS: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// Of these processes.
 pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> Vec<Tested> {
-    let begin = Instant::now();
+    let effort = Effort::begin();
     let mut found = Vec::new();
+    let mut threads = Vec::new();
     for pid in pids.iter().take(PROCESSES) {
         let Some(process) = processes.get(*pid) else {
             continue;
@@ -72,18 +74,22 @@ pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> V
         if main.is_some_and(|calls| is_at_the_end(calls)) && is_asked_to_test(*pid) {
             found.push(Tested::command(*pid, OVER));
         }
-        for tid in process.tids().into_iter().take(THREADS) {
-            if begin.elapsed() > PATIENCE {
-                break;
-            }
-            if let Some(spot) = test_in(&calls(process, tid, in_source)) {
-                found.push(Tested {
-                    pid: *pid,
-                    tid: Some(tid),
-                    command: None,
-                    spot,
-                });
-            }
+        threads.push((*pid, process.tids()));
+    }
+    for (pid, tid) in in_order(&threads) {
+        if effort.exceeds(PATIENCE) {
+            break;
+        }
+        let Some(process) = processes.get(pid) else {
+            continue;
+        };
+        if let Some(spot) = test_in(&calls(process, tid, in_source)) {
+            found.push(Tested {
+                pid,
+                tid: Some(tid),
+                command: None,
+                spot,
+            });
         }
     }
     if found.is_empty() {
@@ -93,6 +99,18 @@ pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> V
         found.extend(each.next());
     }
     found
+}
+
+/// The first threads of all processes before the others: most languages run their tests there, and
+/// a runner's own threads are many.
+fn in_order(threads: &[(u32, Vec<u32>)]) -> Vec<(u32, u32)> {
+    let each = threads.iter().flat_map(|(pid, tids)| {
+        let tids = tids.iter().take(THREADS);
+        tids.map(move |tid| (*pid, *tid))
+    });
+    let (mut order, others): (Vec<_>, Vec<_>) = each.partition(|(pid, tid)| pid == tid);
+    order.extend(others);
+    order
 }
 
 impl Tested {
@@ -235,6 +253,13 @@ mod tests {
             None,
             "in between two"
         );
+    }
+
+    #[test]
+    fn a_runner_of_many_threads_is_not_looked_at_before_the_process_that_it_started() {
+        let threads = [(10, vec![10, 11, 12]), (20, vec![20, 21])];
+        let order = [(10, 10), (20, 20), (10, 11), (10, 12), (20, 21)];
+        assert_eq!(in_order(&threads), order);
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
         let tasks = found.tasks.iter_mut().flat_map(|tasks| &mut tasks.links);
         let of_thread = tasks.take(1).find(|link| link.waiter.task.is_none());
         let at = of_thread.map_or(&mut found.at, |link| &mut link.at);
-        *at = in_source.or(in_loop).cloned().or(at.take());
+        *at = in_source.or(in_loop.cloned()).or(at.take());
         found
     }
 

@@ -49,9 +49,17 @@ impl Chosen {
         self
     }
 
-    /// Nobody is left that could end the wait of this thread, as far as elimination tells.
+    /// Nobody is left that could end the wait of this thread, as far as elimination tells: it waits
+    /// for any other, or for the only other one, which waits for it.
     pub fn is_nobody(&self, node: &Node) -> bool {
-        let is_own = matches!(&self.links[..], [only] if only.waiter == *node);
+        let is_own = match &self.links[..] {
+            [only] => only.waiter == *node,
+            [first, .., last] => {
+                let back = last.owed_by.as_ref().map(|owed| &owed.node);
+                first.waiter == *node && first.known == Known::Assumed && back == Some(node)
+            }
+            [] => false,
+        };
         is_own
             && match &self.outcome {
                 Outcome::Root(root, _) => root.note.is_some(),
@@ -276,6 +284,26 @@ fn circle(links: &[Link]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_left_where_the_only_other_thread_waits_for_this_one() {
+        let of = |known, back| {
+            let first = Link {
+                known,
+                ..Link::of_lock(1, 2)
+            };
+            let end = End::unknown("nobody");
+            let mut found = Chosen::end(end, &Node::thread(1));
+            found.links = vec![first, Link::of_lock(2, back)];
+            if let Outcome::Root(root, _) = &mut found.outcome {
+                root.note = Some("nobody is left".into());
+            }
+            found.is_nobody(&Node::thread(1))
+        };
+        assert!(of(Known::Assumed, 1));
+        assert!(!of(Known::Assumed, 3), "another may come to it");
+        assert!(!of(Known::Proved, 1), "it is known to owe");
+    }
 
     #[test]
     fn a_circle_names_its_threads_to_the_first_one_again() {

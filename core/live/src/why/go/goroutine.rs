@@ -51,7 +51,7 @@ impl Goroutine {
         let each = calls.iter().map(|(whose, spot)| (*whose, spot));
         let stack = awaited::stack(memory, &kept, room);
         Goroutine {
-            at: Spot::first_own(each).cloned(),
+            at: Spot::first_own(each),
             place: place(&codes),
             waits: match kept.state {
                 State::Waits => awaited::awaited(memory, &kept, &stack),
