@@ -2,9 +2,9 @@
 //! Which pages of a process exist. A look at others would make the kernel give it pages, and may
 //! wait for whoever is to fill them.
 //!
-//! Memory of a device (/dev/uio0, a resource of the PCI bus in /sys) has no pages here: a device may
-//! notice that one of its registers is read, and clear it. Blind spots: such memory that is mapped
-//! after the first look, and files of devices that lie elsewhere.
+//! Memory of a device (/dev/uio0, a resource of the PCI bus in /sys) has no pages here: a device
+//! may notice that one of its registers is read, and clear it. Blind spots: such memory that is
+//! mapped after the first look, and files of devices that lie elsewhere.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
