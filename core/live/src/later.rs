@@ -272,7 +272,8 @@ impl Seen {
         } = *self;
         if changes >= OFTEN && left >= OFTEN {
             return Some(format!(
-                "it changed at {changes} of {looks} looks, and the thread left its loop {left} times"
+                "it changed at {changes} of {looks} looks, and the thread left its loop {left} \
+                 times"
             ));
         }
         if came >= OFTEN && (is_starved || there * SHARE >= looks) {
