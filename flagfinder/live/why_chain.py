@@ -119,7 +119,7 @@ class WhyReport:
 
 def why_texts(reports: Sequence[WhyReport]) -> list[str]:
     """The reports as plain text, and what the marks in them mean."""
-    meaning = legend([report.links for report in reports])
+    meaning = legend([(report.links, report.root) for report in reports])
     return [*map(why_text, reports), *([meaning] if meaning else [])]
 
 

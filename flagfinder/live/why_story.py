@@ -81,10 +81,17 @@ def circle(chain: Sequence[WhyLink]) -> tuple[WhyLink, ...]:
     return ()
 
 
-def legend(chains: Iterable[Sequence[WhyLink]]) -> str:
-    """What the marks in these chains mean; empty where there are none."""
-    used = {link.known for chain in chains for link in chain}
+def legend(chains: Iterable[tuple[Sequence[WhyLink], WhyRoot]]) -> str:
+    """What the marks mean that the stories of these chains show; empty where there are none."""
+    used = {known for links, root in chains for known in _shown(links, root)}
     return "; ".join(f"{mark}: {what}" for known, (mark, what) in _MARKS.items() if known in used)
+
+
+def _shown(links: Sequence[WhyLink], root: WhyRoot) -> set[WhyKnown]:
+    own = links[-1:] if links and _repeats(links[-1], root) else ()
+    shown = {link.known for link in links[: len(links) - len(own)]}
+    # A root that is assumed has that mark in place of its link's.
+    return shown | ({"assumed"} if root.assumed else {link.known for link in own})
 
 
 def plain(lines: Iterable[Line]) -> list[str]:

@@ -38,7 +38,7 @@ def why_page(report: WhyReport, others: Sequence[WhyReport] = ()) -> str:
             "KIND": _role(report.lines[0]),
             "ANSWER": _line(report.lines[0]),
             "STORY": "".join(f"<li>{_line(line)}</li>" for line in report.lines[1:]),
-            "MARKS": html_text(legend([one.links for one in reports])),
+            "MARKS": html_text(legend([(one.links, one.root) for one in reports])),
             "OTHERS": "".join(map(_other, others)),
             "FITS": f"{drawing.width + _AROUND}px",
             "DRAWING": f'<div class="wide">{drawing.svg()}</div>'

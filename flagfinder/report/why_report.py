@@ -40,7 +40,7 @@ def show_why(terminal: Terminal, reports: Sequence[WhyReport]) -> None:
             terminal.message(note)
         for command in report.next:
             terminal.line(("next: ", "bold"), (command, "cyan"))
-    if meaning := legend([report.links for report in reports]):
+    if meaning := legend([(report.links, report.root) for report in reports]):
         terminal.paragraph([(meaning, "dim")])
 
 

@@ -178,6 +178,18 @@ def test_marks_are_explained_once_at_the_end(capsys: pytest.CaptureFixture[str])
     assert "[assumed]" not in shown[-1], "what no line has is not explained"
 
 
+def test_of_a_link_that_is_one_line_with_the_root_the_root_s_mark_is_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = link(node(1), None, reason="it was woken before", known="proved")
+    show_why(
+        Terminal("never"),
+        [report([alone], "lost-wakeup", "it was woken before", {**node(1), "assumed": True})],
+    )
+    shown = capsys.readouterr().out
+    assert "[assumed]: " in shown and "[proved]" not in shown
+
+
 def test_a_root_that_is_assumed_is_marked_and_not_found() -> None:
     links = [link(node(1), node(2), known="assumed"), link(node(2), None, reason="it sleeps")]
     for kind in ("timer", "stopped"):
