@@ -50,11 +50,10 @@ pub(crate) fn look(
     if !Rule::GetsPast.is_on() {
         return;
     }
-    let givers: Vec<Giver> = findings.iter().filter_map(Giver::of).collect();
+    leave_given(findings, &is_hot);
     let mut watched: Vec<Watched> = findings
         .iter_mut()
         .filter_map(|(tid, finding)| Watched::of(*tid, finding, is_hot(*tid)))
-        .filter_map(|one| one.unless_given(&givers))
         .collect();
     if watched.is_empty() {
         return;
@@ -76,8 +75,48 @@ pub(crate) fn look(
         }
         std::thread::sleep(BETWEEN);
     }
-    for one in watched {
-        one.tell(begin.elapsed());
+    let time = begin.elapsed();
+    let passed = watched.into_iter().filter_map(|one| one.tell(time));
+    let passed: Vec<(u32, u64)> = passed.collect();
+    // By now more threads are known to get on.
+    leave_given(findings, &is_hot);
+    leave_locks(findings, &passed);
+}
+
+/// A lock that another thread gets again and again is given back each time: nobody keeps it.
+/// `passed`: threads, and the words that they get past.
+fn leave_locks(findings: &mut [(u32, Finding)], passed: &[(u32, u64)]) {
+    for (_, finding) in findings {
+        let Some(report) = finding.report.as_mut().filter(|report| has_flag(report)) else {
+            continue;
+        };
+        let word = report.flags.first().and_then(|flag| flag.address.spin);
+        let other = passed.iter().find(|(_, address)| Some(*address) == word);
+        if let Some((tid, _)) = other.filter(|_| report.verdict == Verdict::Lock) {
+            leave(report, &format!("thread {tid} gets it again and again"));
+        }
+    }
+}
+
+/// Another thread gives these what they wait for, again and again: they are about to get it, or
+/// others are quicker. One that looks seldom may miss it for ever.
+fn leave_given(findings: &mut [(u32, Finding)], is_hot: &impl Fn(u32) -> bool) {
+    let givers: Vec<Giver> = findings.iter().filter_map(Giver::of).collect();
+    for (tid, finding) in findings.iter_mut().filter(|(tid, _)| is_hot(*tid)) {
+        let Some(report) = finding.report.as_mut().filter(|report| has_flag(report)) else {
+            continue;
+        };
+        let flag = report.flags.first();
+        let word = flag.and_then(|flag| Some((flag.address.spin?, flag.value.exit?)));
+        let mut others = givers.iter().filter(|giver| giver.tid != *tid);
+        let giver = word.and_then(|word| others.find(|giver| giver.words.contains(&word)));
+        if let Some(giver) = giver {
+            let why = format!(
+                "thread {} writes the value that ends the loop again and again",
+                giver.tid
+            );
+            leave(report, &why);
+        }
     }
 }
 
@@ -134,23 +173,6 @@ impl<'f> Watched<'f> {
         })
     }
 
-    /// Another thread gives it what it waits for, again and again: it is about to get it, or others
-    /// are quicker. One that looks seldom may miss it for ever.
-    fn unless_given(self, givers: &[Giver]) -> Option<Watched<'f>> {
-        let word = self.exit.map(|exit| (self.address, exit));
-        let mut givers = givers.iter().filter(|giver| giver.tid != self.tid);
-        let giver = word.and_then(|word| givers.find(|giver| giver.words.contains(&word)));
-        let Some(giver) = giver.filter(|_| self.is_hot) else {
-            return Some(self);
-        };
-        let why = format!(
-            "thread {} writes the value that ends the loop again and again",
-            giver.tid
-        );
-        leave(self.report, &why);
-        None
-    }
-
     fn read(&mut self, memory: &dyn AddressSpace) {
         if let Some(value) = memory.number(self.address, self.bytes) {
             self.seen.add_value(value, self.exit);
@@ -174,6 +196,11 @@ impl<'f> Watched<'f> {
         }
     }
 
+    /// Does it miss values that are there for moments?
+    fn misses(&self, time: Duration) -> bool {
+        self.report.verdict == Verdict::Lock || self.is_starved(time)
+    }
+
     /// Do others have the processors that it asks for?
     fn is_starved(&self, time: Duration) -> bool {
         let ran = self
@@ -184,18 +211,17 @@ impl<'f> Watched<'f> {
 
     /// Is there no more to see of it?
     fn is_done(&self, time: Duration) -> bool {
-        self.seen.got_past(self.is_starved(time)).is_some()
-            || time >= TIME && !self.seen.may_get_past()
+        self.seen.got_past(self.misses(time)).is_some() || time >= TIME && !self.seen.may_get_past()
     }
 
-    fn tell(self, time: Duration) {
-        let Some(why) = self.seen.got_past(self.is_starved(time)) else {
-            return;
-        };
+    /// The thread and the word, if it got past that.
+    fn tell(self, time: Duration) -> Option<(u32, u64)> {
+        let why = self.seen.got_past(self.misses(time))?;
         leave(
             self.report,
             &format!("{why}, within {} ms", time.as_millis()),
         );
+        Some((self.tid, self.address))
     }
 }
 
@@ -258,8 +284,9 @@ impl Seen {
     /// a thread that does something else shows that alone: another's count moves for ever beside a
     /// reader that it starves, and a thread that waits in vain may write a line from time to time.
     /// A value that ends the loop and comes again and again is no news that the thread waits for.
-    /// One that is there for moments counts where the thread gets no processor to see them.
-    fn got_past(&self, is_starved: bool) -> Option<String> {
+    /// One that is there for moments counts where the thread may miss them: it gets no processor,
+    /// or others take the lock before it.
+    fn got_past(&self, misses: bool) -> Option<String> {
         let Seen {
             looks,
             changes,
@@ -276,7 +303,7 @@ impl Seen {
                  times"
             ));
         }
-        if came >= OFTEN && (is_starved || there * SHARE >= looks) {
+        if came >= OFTEN && (misses || there * SHARE >= looks) {
             return Some(format!(
                 "it had the value that ends the loop at {there} of {looks} looks"
             ));
@@ -355,16 +382,38 @@ mod tests {
             report.flags.push(flag);
             let mut finding = Finding::missing("");
             finding.report = Some(report);
-            let watched = Watched::of(1, &mut finding, is_hot).expect("a word");
-            let is_left = watched.unless_given(&[Giver { tid: 2, words }]).is_none();
-            let report = finding.report.expect("a report");
+            let mut other = Finding::missing("");
+            let mut gets_on = Report::nothing(Verdict::NoFlag, "");
+            (gets_on.facts.gets_on, gets_on.facts.rewritten) = (true, words);
+            other.report = Some(gets_on);
+            let mut findings = [(1, finding), (2, other)];
+            leave_given(&mut findings, &|_| is_hot);
+            let report = findings[0].1.report.take().expect("a report");
+            let is_left = !has_flag(&report);
             assert_eq!(report.facts.gets_on, is_left);
-            assert_eq!(has_flag(&report), !is_left);
             !is_left
         };
         assert!(!polls(vec![(0x1000, 1), (0x1000, 0)], true));
         assert!(polls(vec![(0x1000, 1), (0x1008, 0)], true), "other words");
         assert!(polls(vec![(0x1000, 0)], false), "it looks seldom");
+    }
+
+    #[test]
+    fn a_lock_that_another_thread_gets_again_and_again_is_kept_by_nobody() {
+        let is_left = |verdict: Verdict, passed: &[(u32, u64)]| {
+            let mut flag = Flag::new(FlagKind::Heap, "lock");
+            (flag.address.spin, flag.value.exit, flag.confidence) = (Some(0x1000), Some(0), 0.9);
+            let mut report = Report::nothing(verdict, "");
+            report.flags.push(flag);
+            let mut finding = Finding::missing("");
+            finding.report = Some(report);
+            let mut findings = [(1, finding)];
+            leave_locks(&mut findings, passed);
+            !findings[0].1.report.as_ref().is_some_and(has_flag)
+        };
+        assert!(is_left(Verdict::Lock, &[(2, 0x1000)]));
+        assert!(!is_left(Verdict::Lock, &[(2, 0x1008)]), "another lock");
+        assert!(!is_left(Verdict::DataFlag, &[(2, 0x1000)]), "no lock");
     }
 
     #[test]
