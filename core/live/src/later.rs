@@ -77,23 +77,35 @@ pub(crate) fn look(
     }
     let time = begin.elapsed();
     let passed = watched.into_iter().filter_map(|one| one.tell(time));
-    let passed: Vec<(u32, u64)> = passed.collect();
+    let passed: Vec<Passed> = passed.collect();
     // By now more threads are known to get on.
     leave_given(findings, &is_hot);
     leave_locks(findings, &passed);
 }
 
-/// A lock that another thread gets again and again is given back each time: nobody keeps it.
-/// `passed`: threads, and the words that they get past.
-fn leave_locks(findings: &mut [(u32, Finding)], passed: &[(u32, u64)]) {
+/// A thread that gets past its word, and the value that lets it.
+struct Passed {
+    tid: u32,
+    word: u64,
+    exit: u64,
+}
+
+/// A lock that another thread gets again and again is given back each time: nobody keeps it. Who
+/// waits for another value of the word may wait for ever.
+fn leave_locks(findings: &mut [(u32, Finding)], passed: &[Passed]) {
     for (_, finding) in findings {
         let Some(report) = finding.report.as_mut().filter(|report| has_flag(report)) else {
             continue;
         };
-        let word = report.flags.first().and_then(|flag| flag.address.spin);
-        let other = passed.iter().find(|(_, address)| Some(*address) == word);
-        if let Some((tid, _)) = other.filter(|_| report.verdict == Verdict::Lock) {
-            leave(report, &format!("thread {tid} gets it again and again"));
+        let Some(flag) = report.flags.first() else {
+            continue;
+        };
+        let asks = (flag.address.spin, flag.value.exit);
+        let mut all = passed.iter();
+        let other = all.find(|one| asks == (Some(one.word), Some(one.exit)));
+        if let Some(Passed { tid, .. }) = other.filter(|_| report.verdict == Verdict::Lock) {
+            let why = format!("thread {tid} gets it again and again");
+            leave(report, &why, false);
         }
     }
 }
@@ -115,7 +127,7 @@ fn leave_given(findings: &mut [(u32, Finding)], is_hot: &impl Fn(u32) -> bool) {
                 "thread {} writes the value that ends the loop again and again",
                 giver.tid
             );
-            leave(report, &why);
+            leave(report, &why, false);
         }
     }
 }
@@ -214,24 +226,30 @@ impl<'f> Watched<'f> {
         self.seen.got_past(self.misses(time)).is_some() || time >= TIME && !self.seen.may_get_past()
     }
 
-    /// The thread and the word, if it got past that.
-    fn tell(self, time: Duration) -> Option<(u32, u64)> {
+    /// What it got past, if it did, and the value is known that let it.
+    fn tell(self, time: Duration) -> Option<Passed> {
         let why = self.seen.got_past(self.misses(time))?;
+        let gets_on = self.seen.is_left();
         leave(
             self.report,
             &format!("{why}, within {} ms", time.as_millis()),
+            gets_on,
         );
-        Some((self.tid, self.address))
+        Some(Passed {
+            tid: self.tid,
+            word: self.address,
+            exit: self.exit?,
+        })
     }
 }
 
-/// It does not wait for its word.
-fn leave(report: &mut Report, why: &str) {
+/// It does not wait for its word. `gets_on`: it was seen to leave its loop.
+fn leave(report: &mut Report, why: &str, gets_on: bool) {
     let name = report.flags.first().map_or("", |flag| &flag.name);
     let reason = format!("it does not wait for {name}: {why}");
     let mut nothing = Report::nothing(Verdict::NoFlag, reason);
     nothing.facts = std::mem::take(&mut report.facts);
-    nothing.facts.gets_on = true;
+    nothing.facts.gets_on |= gets_on;
     nothing.considered = std::mem::take(&mut report.flags);
     *report = nothing;
 }
@@ -280,6 +298,15 @@ impl Seen {
         self.changes >= OFTEN
     }
 
+    /// Was the thread seen to leave its loop?
+    fn is_left(&self) -> bool {
+        self.changes >= OFTEN && self.left >= OFTEN || self.is_elsewhere()
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.places >= ENOUGH && self.elsewhere * 2 > self.places
+    }
+
     /// How it is known that the thread gets past its word, or would. Neither a word that moves nor
     /// a thread that does something else shows that alone: another's count moves for ever beside a
     /// reader that it starves, and a thread that waits in vain may write a line from time to time.
@@ -308,7 +335,7 @@ impl Seen {
                 "it had the value that ends the loop at {there} of {looks} looks"
             ));
         }
-        (places >= ENOUGH && elsewhere * 2 > places).then(|| {
+        self.is_elsewhere().then(|| {
             format!("{elsewhere} of {places} looks found the thread where its loop does not go")
         })
     }
@@ -390,7 +417,7 @@ mod tests {
             leave_given(&mut findings, &|_| is_hot);
             let report = findings[0].1.report.take().expect("a report");
             let is_left = !has_flag(&report);
-            assert_eq!(report.facts.gets_on, is_left);
+            assert!(!report.facts.gets_on, "nobody saw this one get on");
             !is_left
         };
         assert!(!polls(vec![(0x1000, 1), (0x1000, 0)], true));
@@ -400,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_another_thread_gets_again_and_again_is_kept_by_nobody() {
-        let is_left = |verdict: Verdict, passed: &[(u32, u64)]| {
+        let is_left = |verdict: Verdict, word: u64, exit: u64| {
             let mut flag = Flag::new(FlagKind::Heap, "lock");
             (flag.address.spin, flag.value.exit, flag.confidence) = (Some(0x1000), Some(0), 0.9);
             let mut report = Report::nothing(verdict, "");
@@ -408,12 +435,15 @@ mod tests {
             let mut finding = Finding::missing("");
             finding.report = Some(report);
             let mut findings = [(1, finding)];
-            leave_locks(&mut findings, passed);
-            !findings[0].1.report.as_ref().is_some_and(has_flag)
+            leave_locks(&mut findings, &[Passed { tid: 2, word, exit }]);
+            let report = findings[0].1.report.as_ref().expect("a report");
+            assert!(!report.facts.gets_on, "nobody saw this one get on");
+            !has_flag(report)
         };
-        assert!(is_left(Verdict::Lock, &[(2, 0x1000)]));
-        assert!(!is_left(Verdict::Lock, &[(2, 0x1008)]), "another lock");
-        assert!(!is_left(Verdict::DataFlag, &[(2, 0x1000)]), "no lock");
+        assert!(is_left(Verdict::Lock, 0x1000, 0));
+        assert!(!is_left(Verdict::Lock, 0x1008, 0), "another lock");
+        assert!(!is_left(Verdict::Lock, 0x1000, 2), "another value");
+        assert!(!is_left(Verdict::DataFlag, 0x1000, 0), "no lock");
     }
 
     #[test]
