@@ -25,7 +25,7 @@ INTERPRETER: float
 OF_INTERPRETER: str
 """The note on an interpreter's loop, for reports that know no code of the program that it runs."""
 MINIMUM_KERNEL: str
-RULES: list[tuple[str, str]]
+RULES: list[tuple[str, str, str, str]]
 """The rules that judge words, by name, and what each does; FF_WITHOUT switches them off."""
 
 def check_programs() -> None: ...

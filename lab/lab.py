@@ -218,7 +218,7 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
     """
     commit = _commit()
     if options.without:
-        known = [name for name, _ in _core.RULES]
+        known = [name for name, *_ in _core.RULES]
         if unknown := set(options.without.split(",")) - set(known):
             raise RecipeError(f"no rule {', '.join(unknown)}; there are {', '.join(known)}")
         os.environ["FF_WITHOUT"] = options.without
@@ -269,7 +269,7 @@ def _ablate(cases: Sequence[Case], _options: argparse.Namespace) -> int:
     """
     ready, _ = _prepared([case for case in cases if "spin" in case.verbs])
     effects: dict[str, dict[str, list[str]]] = {
-        name: {"gains": [], "costs": []} for name, _ in _core.RULES
+        name: {"gains": [], "costs": []} for name, *_ in _core.RULES
     }
 
     def asked(case: Case, without: Sequence[str]) -> int:

@@ -38,8 +38,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machine::has_capability, module)?)?;
     module.add_function(wrap_pyfunction!(machine::how_to_get_capabilities, module)?)?;
     module.add_function(wrap_pyfunction!(machine::how_to_look, module)?)?;
-    let rules = flagfinder_flags::RULES.map(|(_, name, does)| (name, does));
-    module.add("RULES", rules)?;
+    let rules = flagfinder_flags::RULES.iter();
+    let rules = rules.map(|row| (row.name, row.stage.name(), row.weight.to_string(), row.does));
+    module.add("RULES", rules.collect::<Vec<_>>())?;
     module.add("ENOUGH", flagfinder_flags::ENOUGH)?;
     module.add("INTERPRETER", flagfinder_flags::INTERPRETER)?;
     module.add("OF_INTERPRETER", flagfinder_flags::OF_INTERPRETER)?;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,9 +70,14 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 def _show_rules(terminal: Terminal) -> None:
     from rich.text import Text
 
-    indent = 2 + max(len(name) for name, _ in _core.RULES)
-    for name, does in _core.RULES:
-        terminal.prose(Text.assemble((f"{name:<{indent}}", "bold"), does), indent)
+    names = 2 + max(len(name) for name, *_ in _core.RULES)
+    weights = 2 + max(len(weight) for _, _, weight, _ in _core.RULES)
+    for stage, rules in itertools.groupby(_core.RULES, lambda rule: rule[1]):
+        terminal.prose(Text(stage, "underline"), 0)
+        for name, _, weight, does in rules:
+            about = does.replace("{}", "..")
+            head = (f"{name:<{names}}", "bold")
+            terminal.prose(Text.assemble(head, f"{weight:<{weights}}", about), names + weights)
 
 
 def _show_what_gives_all(terminal: Terminal) -> None:

@@ -10,7 +10,7 @@ use flagfinder_machine::Syscall;
 
 use crate::report::{AskedCall, Flag, FlagKind, Found, Values};
 use crate::report_builder::Builder;
-use crate::rules::Rule;
+use crate::rules::{Rule, Weight};
 
 /// A call that is made less often says little about a loop.
 const LEAST: usize = 3;
@@ -170,8 +170,8 @@ impl Builder<'_> {
     }
 
     fn lets_go(&self, pc: u64) -> bool {
-        let evidence = self.outside.exit(pc);
-        evidence.is_some_and(|(weight, _)| weight > 0.0)
+        let sign = self.outside.exit(pc);
+        sign.is_some_and(|(rule, _)| matches!(rule.row().weight, Weight::Points(1..)))
     }
 
     /// Does the call only say that nothing is ready, and did the normal run never leave by its

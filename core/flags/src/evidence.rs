@@ -9,6 +9,8 @@ use flagfinder_analysis::{Candidate, OtherWay};
 use flagfinder_code::times;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::rules::{Rule, Signs};
+
 /// A store to a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -135,52 +137,29 @@ impl Outside {
         self.parting == Some(pc) || self.also_parting.contains(&pc)
     }
 
-    /// What the other runs say about leaving by the branch at `pc`.
-    pub fn exit(&self, pc: u64) -> Option<(f64, String)> {
+    /// What the other runs, or the code, say about leaving by the branch at `pc`. The second is what
+    /// the sign's sentence is about.
+    pub(crate) fn exit(&self, pc: u64) -> Option<(Rule, String)> {
+        let plain = |rule| Some((rule, String::new()));
         if self.parting == Some(pc) {
-            return Some((
-                0.3,
-                "the normal run leaves the loop by this very branch".into(),
-            ));
+            return plain(Rule::Parting);
         }
         if self.also_parting.contains(&pc) {
-            return Some((
-                0.2,
-                "the normal run goes the other way at this branch".into(),
-            ));
+            return plain(Rule::AlsoParting);
         }
         let by_itself = self.changes.iter().any(|change| change.branch == pc);
-        let way = self.other_ways.get(&pc);
-        if let Some(way) = way.filter(|&way| by_itself || *way != OtherWay::Decides) {
-            let (by, why) = match way {
-                _ if by_itself => (
-                    0.0,
-                    "on its other way the thread itself would change what ends the loop",
-                ),
-                OtherWay::Decides => return None,
-                OtherWay::Stays => (-0.3, "its other way stays in the loop: it skips something"),
-                OtherWay::Tests => (-0.1, "its other way leads to another test before it leaves"),
-                OtherWay::Dies => (-0.2, "its other way never returns: a check that failed"),
-                OtherWay::Skips => (
-                    -0.12,
-                    "its other way goes on in the same function, which the loop calls: it does \
-                     something more",
-                ),
-                OtherWay::Reports => (
-                    -0.2,
-                    "its other way reports something and returns: a condition is violated",
-                ),
-                OtherWay::Fails => (-0.05, "its other way returns an error"),
-            };
-            return Some((by, why.into()));
+        match self.other_ways.get(&pc) {
+            Some(_) if by_itself => return plain(Rule::LetsItself),
+            Some(OtherWay::Stays) => return plain(Rule::Stays),
+            Some(OtherWay::Tests) => return plain(Rule::TestsMore),
+            Some(OtherWay::Dies) => return plain(Rule::Dies),
+            Some(OtherWay::Skips) => return plain(Rule::DoesMore),
+            Some(OtherWay::Reports) => return plain(Rule::Reports),
+            Some(OtherWay::Fails) => return plain(Rule::Fails),
+            Some(OtherWay::Decides) | None => {}
         }
         let count = self.other_way.get(&pc).copied().unwrap_or(0);
-        (count > 0).then(|| {
-            (
-                0.15,
-                format!("the normal run took the other way here {}", times(count)),
-            )
-        })
+        (count > 0).then(|| (Rule::OtherWayTaken, times(count)))
     }
 
     /// Was it made by another thread than the one that waits (in the normal run: than its
@@ -223,83 +202,65 @@ impl Outside {
     }
 
     /// What the writers say about a candidate.
-    pub fn judge(&self, candidate: &Candidate, add: &mut dyn FnMut(f64, String)) {
-        if self.as_in_file.contains(&candidate.address) {
-            let why = "it is as the program's file has it, and not zero: more likely a setting";
-            add(-0.06, why.into());
+    pub(crate) fn judge(&self, candidate: &Candidate, signs: &mut Signs) {
+        let address = candidate.address;
+        if self.as_in_file.contains(&address) {
+            signs.add(Rule::AsInFile);
         }
-        if self.own_positions.contains(&candidate.address) {
-            let why = "its reader's function stores to it: the reader's own position";
-            add(-0.06, why.into());
+        if self.own_positions.contains(&address) {
+            signs.add(Rule::OwnPosition);
         }
-        if self.changes.iter().any(|c| c.word == candidate.address) {
-            let why = "the reader itself would change it, once another test of the loop lets it";
-            add(-0.2, why.into());
+        if self.changes.iter().any(|change| change.word == address) {
+            signs.add(Rule::OwnChange);
         }
-        if self.of_runtime.contains(&candidate.address) {
-            add(-0.2, "it belongs to the C library itself".into());
+        if self.of_runtime.contains(&address) {
+            signs.add(Rule::OfRuntime);
         }
         if self.live {
-            let why = "there is no good run to compare with";
-            add(0.0, why.into());
+            signs.add(Rule::NoGoodRun);
         }
-        let stores = self.stores.get(&candidate.address);
-        let in_spin = stores.and_then(|stores| {
-            let mut own = stores.iter().filter(|store| !store.normal);
-            own.find(|store| self.is_foreign(store))
-        });
-        let counterpart = self.counterparts.get(&candidate.address);
+        let stores = self.stores.get(&address).map_or(&[][..], Vec::as_slice);
+        let counterpart = self.counterparts.get(&address);
+        let left_with = counterpart.and_then(|there| there.exit_value);
+        let in_normal = || stores.iter().filter(|store| store.normal);
         let mut is_own_doing = false;
         if let Some(store) = self.counterpart_write(candidate) {
-            add(
-                0.3,
-                format!("thread {} wrote it in the normal run", store.tid),
-            );
-        } else if self.normal_searched && counterpart.is_some_and(|c| c.seen) {
-            let written = || stores.into_iter().flatten().filter(|store| store.normal);
-            let writers: BTreeSet<u32> = written().map(|store| store.tid).collect();
-            if written().any(|store| self.is_foreign(store)) {
-                let why = "other threads made the same writes in both runs";
-                add(-0.1, why.into());
+            signs.add_about(Rule::Written, store.tid.to_string());
+        } else if self.normal_searched && counterpart.is_some_and(|there| there.seen) {
+            let writers: BTreeSet<u32> = in_normal().map(|store| store.tid).collect();
+            if in_normal().any(|store| self.is_foreign(store)) {
+                signs.add(Rule::SameWrites);
             } else if !writers.is_empty() {
-                let left_with = counterpart.and_then(|c| c.exit_value);
-                let mut values = written().map(|store| store.value);
-                is_own_doing =
-                    self.of_machine && left_with.is_some() && values.any(|v| v == left_with);
-                let by = if is_own_doing { -0.35 } else { -0.1 };
-                add(by, only_readers_wrote(&writers));
-            } else if counterpart.is_some_and(|c| c.varies) {
-                let why = "it changed in the normal run, by a write that was not recorded";
-                add(0.0, why.into());
+                let wrote_last = || in_normal().any(|store| store.value == left_with);
+                is_own_doing = self.of_machine && left_with.is_some() && wrote_last();
+                let rule = match is_own_doing {
+                    true => Rule::OwnDoing,
+                    false => Rule::OnlyReaders,
+                };
+                signs.add_about(rule, only_readers_wrote(&writers));
+            } else if counterpart.is_some_and(|there| there.varies) {
+                signs.add(Rule::Unrecorded);
             } else {
-                add(
-                    -0.2,
-                    "nobody wrote it in the recorded part of the normal run".into(),
-                );
+                signs.add(Rule::NobodyWrote);
             }
         }
-        if let Some(store) = in_spin {
-            add(
-                0.1,
-                format!("thread {} wrote it in the spin run", store.tid),
-            );
+        let mut in_spin = stores.iter().filter(|store| !store.normal);
+        if let Some(store) = in_spin.find(|store| self.is_foreign(store)) {
+            signs.add_about(Rule::WrittenHere, store.tid.to_string());
         }
-        if let Some(value) = counterpart.and_then(|c| c.exit_value) {
-            let here = counterpart.and_then(|c| c.exit_value_here);
-            if [Some(value), here].contains(&candidate.value) {
-                add(-0.15, "the normal run read the same value and left".into());
-            } else if is_own_doing {
-                let why = format!("the normal run left with {value:#x} there, written by itself");
-                add(0.0, why);
-            } else if counterpart.is_some_and(Counterpart::was_no_reason) {
-                let why = "the value with which the normal run left did not end its wait";
-                add(-0.15, why.into());
-            } else {
-                add(0.15, format!("the normal run left with {value:#x} there"));
-                let mut stores = stores.into_iter().flatten();
-                if stores.any(|s| s.normal && self.is_foreign(s) && s.value == Some(value)) {
-                    add(0.1, "that is what the other thread wrote".into());
-                }
+        let Some(value) = left_with else { return };
+        let here = counterpart.and_then(|there| there.exit_value_here);
+        if [Some(value), here].contains(&candidate.value) {
+            signs.add(Rule::LeftWithSame);
+        } else if is_own_doing {
+            signs.add_about(Rule::LeftWithOwn, format!("{value:#x}"));
+        } else if counterpart.is_some_and(Counterpart::was_no_reason) {
+            signs.add(Rule::EndedByOther);
+        } else {
+            signs.add_about(Rule::LeftWith, format!("{value:#x}"));
+            let is_it = |store: &Store| self.is_foreign(store) && store.value == Some(value);
+            if in_normal().any(is_it) {
+                signs.add(Rule::LeftWithWritten);
             }
         }
     }
@@ -309,9 +270,9 @@ impl Outside {
 fn only_readers_wrote(writers: &BTreeSet<u32>) -> String {
     let list: Vec<String> = writers.iter().map(|tid| format!("thread {tid}")).collect();
     match list.as_slice() {
-        [one] => format!("in the normal run only {one} wrote it, which reads it there itself"),
+        [one] => format!("only {one} wrote it, which reads it there itself"),
         many => format!(
-            "in the normal run {} wrote it, each its own word, which it also reads there",
+            "{} wrote it, each its own word, which it also reads there",
             many.join(", ")
         ),
     }
@@ -417,9 +378,9 @@ mod tests {
     fn weight(counterpart: Counterpart) -> f64 {
         let mut outside = Outside::default();
         outside.counterparts.insert(WORD, counterpart);
-        let mut sum = 0.0;
-        outside.judge(&candidate(), &mut |by, _| sum += by);
-        sum
+        let mut signs = Signs::default();
+        outside.judge(&candidate(), &mut signs);
+        signs.points()
     }
 
     #[test]
@@ -504,9 +465,9 @@ mod tests {
             ..Counterpart::default()
         };
         outside.counterparts.insert(WORD, counterpart);
-        let mut sum = 0.0;
-        outside.judge(&candidate(), &mut |by, _| sum += by);
-        sum
+        let mut signs = Signs::default();
+        outside.judge(&candidate(), &mut signs);
+        signs.points()
     }
 
     fn judged(writers: &[u32], of_machine: bool, varies: bool) -> f64 {

@@ -14,8 +14,9 @@ mod deciding_call;
 mod discover;
 mod endless;
 mod evidence;
-mod exit_bonus;
+
 mod exit_depths;
+mod exit_signs;
 mod find;
 mod finder;
 mod frames;
@@ -62,12 +63,12 @@ pub use live_evidence::LiveMemory;
 pub use loop_condition::loop_condition;
 pub use moments::{Call, Made, Moments, What, Written};
 pub use places::Places;
-pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER, MERE_BOUND};
+pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER};
 pub use report::{
     hex, Addresses, Ask, AskedCall, Facts, Flag, FlagKind, Found, Group, LoopCondition, LoopReport,
     Own, Report, ThreadName, Values, Verdict, VirtualMachine,
 };
-pub use rules::{Rule, RULES};
+pub use rules::{Row, Rule, Stage, Weight, MERE_BOUND, RULES};
 pub use standing::Standing;
 
 /// Looks for the flag in a window of one thread alone, without other runs.

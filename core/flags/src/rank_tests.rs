@@ -12,6 +12,7 @@ use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
 use super::{doubt_alike, Ranked, ENOUGH, ENOUGH_ALONE};
 use crate::report::{Flag, ThreadName};
+use crate::rules::Signs;
 
 const WORD: u64 = 0x50_0000;
 const CHECKED: u64 = 0x60_0000;
@@ -152,7 +153,7 @@ fn of_many_words_that_are_all_as_good_none_is_the_flag() {
         score,
         weight: score,
         exit: 0,
-        evidence: Vec::new(),
+        signs: Signs::default(),
         own: None,
     };
     let best = |scores: &[f64]| {

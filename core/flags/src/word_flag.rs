@@ -81,7 +81,7 @@ impl Builder<'_> {
             readers: candidate.readers.iter().map(|&pc| self.code(pc)).collect(),
             reader_stack: self.reader_stack(candidate.step),
             writers: self.writers(candidate.address, counterpart.and_then(|c| c.address)),
-            evidence: ranked.evidence.clone(),
+            evidence: ranked.signs.evidence().collect(),
             ..Flag::new(flag_kind(data.kind), name)
         }
     }

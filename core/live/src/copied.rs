@@ -22,10 +22,10 @@ use flagfinder_replica::{Halt, Live, Moment, Pages, Round, Unready};
 use flagfinder_step::is_abandoned;
 use rustc_hash::FxHashSet;
 
-use crate::look::{Finding, Unlike};
 use crate::memory::{refused, Memory, NamedMemory};
-use crate::moments;
 use crate::original::{inputs, takes_input, How, Original, TAKES};
+use crate::repeated_copies;
+use crate::stepping_job::{Finding, Unlike};
 use crate::tried::halted;
 use crate::unchanged::Words;
 use crate::whereabouts::Whereabouts;
@@ -113,13 +113,15 @@ pub fn look_at_copy_of(
             let seen = takes_input(&round.window).then(|| of_several(report(&round.window)));
             match seen.filter(|report| report.facts.gets_on && !has_flag(report)) {
                 Some(report) => Ok((report, TAKES.to_owned())),
-                None if unlike.by_others => match moments::look(pid, &mut original, &report)? {
-                    Ok(agreed) => {
-                        steps = agreed.steps;
-                        Ok((agreed.report, agreed.why))
+                None if unlike.by_others => {
+                    match repeated_copies::look(pid, &mut original, &report)? {
+                        Ok(agreed) => {
+                            steps = agreed.steps;
+                            Ok((agreed.report, agreed.why))
+                        }
+                        Err(more) => Err(unlike.and(&more)),
                     }
-                    Err(more) => Err(unlike.and(&more)),
-                },
+                }
                 None => Err(unlike),
             }
         }

@@ -15,11 +15,11 @@ use flagfinder_flags::{asks_anew, find_in_calls, AskedCall, Report, ThreadName, 
 use flagfinder_linux::syscalls;
 use flagfinder_step::{watch_calls, Helper};
 
-use crate::choice::Choice;
+use crate::chosen_threads::Choice;
 use crate::deadline::Deadline;
 use crate::helpers::{result, Copies};
-use crate::look::{milliseconds, Finding};
 use crate::report::Via;
+use crate::stepping_job::{milliseconds, Finding};
 
 /// A thread that wants less of a processor is not busy.
 const BUSY: f64 = 0.1;

@@ -27,19 +27,19 @@ use flagfinder_waits::proc::Call;
 use flagfinder_waits::{call, Owners};
 use rustc_hash::FxHashMap;
 
-use crate::choice::Choice;
+use crate::chosen_threads::Choice;
 use crate::deadline::Deadline;
 use crate::driver::{Driver, Target};
-use crate::look::{is_long_enough, Finding, MOST};
 use crate::memory::NamedMemory;
 use crate::original::{take_turns, takes_input};
 use crate::others::{Others, Process};
 use crate::owed;
-use crate::pick::{self, Way};
 use crate::prove::{begin, try_out};
 use crate::report::{Source, SpinReport, ThreadReport, Via};
 use crate::sample::Activity;
 use crate::spin::Progress;
+use crate::stepping_job::{is_long_enough, Finding, MOST};
+use crate::thread_ways::{self, Way};
 use crate::tried::halted;
 use crate::turns::{given, waits_again};
 use crate::wait::Describer;
@@ -104,7 +104,7 @@ pub(crate) fn look_at_threads(
             Some(most @ 1..) => thread.used as f64 / most as f64,
             _ => activity.wants,
         };
-        let way = match pick::way(&activity, core) {
+        let way = match thread_ways::way(&activity, core) {
             // How soon it would wake is not in a core.
             Way::Waits if wakes_at_a_time(&activity, core) => Way::Repeats,
             way => way,

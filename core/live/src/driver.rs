@@ -14,21 +14,21 @@ use flagfinder_linux::syscalls;
 
 use crate::candidate::Candidate;
 use crate::chain;
-use crate::choice::Choice;
+use crate::chosen_threads::Choice;
 use crate::deadline::Deadline;
 use crate::helpers::what_it_does;
 use crate::hot_call;
-use crate::look::Finding;
-use crate::machine;
-use crate::nearly;
-use crate::order;
+use crate::idle_helpers;
+use crate::low_scores;
 use crate::others::{Other, Others};
 use crate::owed;
-use crate::pick::{self, Told, Way};
 use crate::prove::not_proved;
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample::{Activity, SAMPLE};
-use crate::service;
+use crate::stepping_job::Finding;
+use crate::thread_order;
+use crate::thread_ways::{self, Told, Way};
+use crate::vm_words;
 use crate::wait::Describer;
 
 /// Most blocked threads that are described.
@@ -121,10 +121,10 @@ impl Driver<'_> {
         let others = others(threads, all);
         // If some thread has a flag, the others are not asked more closely.
         let has_none = !threads.iter().any(ThreadReport::has_flag);
-        let idle = service::idle_beside_busy(threads);
+        let idle = idle_helpers::idle_beside_busy(threads);
         let is_asked = |thread: &ThreadReport| has_none && !idle.contains(&thread.tid);
         let is_unsure = |thread: &ThreadReport| {
-            machine::is_open(thread) || is_asked(thread) && nearly::is_open(thread)
+            vm_words::is_open(thread) || is_asked(thread) && low_scores::is_open(thread)
         };
         let is_open = |thread: &&mut ThreadReport| {
             thread.has_flag() || target.tries_unsure() && is_unsure(thread)
@@ -132,14 +132,14 @@ impl Driver<'_> {
         let (begin, mut time) = (Instant::now(), time);
         for thread in threads.iter_mut().filter(is_open) {
             let tid = thread.tid;
-            if of_program.contains(&tid) || machine::is_late(thread, begin.elapsed()) {
-                machine::leave(thread);
+            if of_program.contains(&tid) || vm_words::is_late(thread, begin.elapsed()) {
+                vm_words::leave(thread);
                 continue;
             }
             let what = || format!("who owes what thread {tid} polls, and its proof");
             if self.deadline.leaves_out(what) {
                 not_proved(thread, "the time limit was over");
-                machine::leave(thread);
+                vm_words::leave(thread);
                 continue;
             }
             // No copy goes where its calls were counted.
@@ -164,8 +164,8 @@ impl Driver<'_> {
         if self.report.source == Source::Core && Rule::OneMoment.is_on() {
             assume_the_moment(threads);
         }
-        threads.iter_mut().for_each(service::leave);
-        service::leave_idle(threads);
+        threads.iter_mut().for_each(idle_helpers::leave);
+        idle_helpers::leave_idle(threads);
         for thread in threads.iter_mut() {
             for flag in &mut thread.considered {
                 flag.flag.standing = Standing::RuledOut;
@@ -177,7 +177,7 @@ impl Driver<'_> {
             }
         }
         threads.iter_mut().for_each(ThreadReport::settle_condition);
-        order::sort(threads);
+        thread_order::sort(threads);
         let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
         let fixed = threads.iter().take_while(|t| tells(t)).count();
         let chains = chain::sort(threads, fixed);
@@ -244,7 +244,7 @@ fn is_counted(thread: &ThreadReport) -> bool {
 
 /// A thread of which there is no time to ask more.
 pub(crate) fn unlooked(activity: &Activity) -> ThreadReport {
-    let class = match activity.wants >= pick::HOT || activity.state == 'R' {
+    let class = match activity.wants >= thread_ways::HOT || activity.state == 'R' {
         true => Class::LongRunning,
         false => Class::LongWait,
     };

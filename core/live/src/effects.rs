@@ -21,7 +21,7 @@ use flagfinder_replica::{
 use rustc_hash::FxHashMap;
 
 use crate::candidate::Owed;
-use crate::judge::Judge;
+use crate::ends_wait::Judge;
 use crate::memory::Memory;
 use crate::others::{Other, Others, Process};
 use crate::owed_look::Target;

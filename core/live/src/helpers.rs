@@ -19,9 +19,9 @@ use rustc_hash::FxHashMap;
 
 use crate::copied::look_at_copy_of;
 use crate::deadline::Deadline;
-use crate::look::{look, Finding, MANY, MOST, WALL};
-use crate::pick::Told;
 use crate::report::Via;
+use crate::stepping_job::{look, Finding, MANY, MOST, WALL};
+use crate::thread_ways::Told;
 use flagfinder_waits::proc;
 
 /// How often the threads that run are looked for.

@@ -18,7 +18,7 @@ use flagfinder_step::Sampler;
 use flagfinder_waits::proc;
 
 use crate::deadline::Deadline;
-use crate::look::Finding;
+use crate::stepping_job::Finding;
 
 /// How long the second look takes: this where the word stays as it is, and so much where it moves,
 /// unless more is known before.
@@ -160,6 +160,8 @@ struct Watched<'f> {
     /// ns on a processor, at the first look and at the last.
     ran: Option<(u64, u64)>,
     sampler: Option<Sampler>,
+    /// Is the loop's code generated? It may be made anew, elsewhere.
+    is_generated: bool,
     seen: Seen,
 }
 
@@ -170,8 +172,10 @@ impl<'f> Watched<'f> {
         let (address, exit) = (flag.address.spin?, flag.value.exit);
         let bytes = (1..=8).contains(&flag.size).then_some(flag.size as usize)?;
         let has_places = !report.facts.places.is_empty();
+        let header = report.spin_loop.as_ref().map(|found| &found.header);
         Some(Watched {
             tid,
+            is_generated: header.is_none_or(|header| header.module.is_none()),
             report,
             address,
             bytes,
@@ -204,7 +208,10 @@ impl<'f> Watched<'f> {
         }
         let noted = self.sampler.as_mut().map(Sampler::take).unwrap_or_default();
         for pc in noted.into_iter().chain(look.call.map(|call| call.pc)) {
-            self.seen.add_place(is_here(places, pc, is_clock));
+            let is_here = is_here(places, pc, is_clock);
+            if is_here || !self.is_generated {
+                self.seen.add_place(is_here);
+            }
         }
     }
 

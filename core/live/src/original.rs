@@ -13,7 +13,7 @@ use flagfinder_replica::{
 use flagfinder_step::{is_abandoned, unable_by, Pin};
 use rustc_hash::FxHashSet;
 
-use crate::look::is_enough;
+use crate::stepping_job::is_enough;
 use crate::turns::waits_again;
 use crate::whereabouts::Whereabouts;
 

@@ -15,7 +15,7 @@ use flagfinder_replica::{Experiment, Source, MOST_WATCHED};
 use rustc_hash::FxHashMap;
 
 use crate::candidate::{Known, Owed};
-use crate::judge::{Ends, Judge};
+use crate::ends_wait::{Ends, Judge};
 use crate::others::{Other, Process};
 use crate::owed_look::{look, order, target, Seen, Target, FOLLOWED_OF_ALL};
 use crate::owed_nobody::nobody;

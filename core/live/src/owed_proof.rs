@@ -19,7 +19,7 @@ use flagfinder_replica::{
 use rustc_hash::FxHashMap;
 
 use crate::candidate::{Known, Owed};
-use crate::judge::{Ends, Judge};
+use crate::ends_wait::{Ends, Judge};
 use crate::others::{Other, Process};
 use crate::owed_look::Seen;
 use crate::owed_text::{after, each, Before};

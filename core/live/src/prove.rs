@@ -16,18 +16,18 @@ use flagfinder_replica::{
 };
 
 use crate::candidate::{code_address, Candidate};
-use crate::decided::decide;
 use crate::frame;
-use crate::look::milliseconds;
-use crate::machine::{self, Tests};
-use crate::nearly;
+use crate::low_scores;
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::own_side;
 use crate::report::ThreadReport;
-use crate::sure::About;
+use crate::standing::About;
+use crate::stepping_job::milliseconds;
 use crate::tried::{halted, Tried};
 use crate::values;
+use crate::verdict::decide;
+use crate::vm_words::{self, Tests};
 use crate::why::never_changes;
 
 /// Most candidates that are tried, and how many further ones if none of these ends the loop.
@@ -123,14 +123,14 @@ pub(crate) fn learn(known: &mut Wanted, pages: &Pages) {
 
 /// The same for a process from any source. A note of the report says why there is no proof.
 pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut ThreadReport) {
-    let is_open = Rule::MachineWords.is_on() && machine::is_open(thread);
+    let is_open = Rule::MachineWords.is_on() && vm_words::is_open(thread);
     if is_open {
-        machine::take_up(thread);
+        vm_words::take_up(thread);
         begin(thread);
     }
-    let is_near = Rule::LowScores.is_on() && nearly::is_open(thread);
+    let is_near = Rule::LowScores.is_on() && low_scores::is_open(thread);
     if is_near {
-        nearly::take_up(thread);
+        low_scores::take_up(thread);
         begin(thread);
     }
     let begin = Instant::now();
@@ -169,10 +169,10 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
                 never_changes(process.names, process.memory, flag.word()?.address)
             },
         };
-        machine::settle(thread, &mut owings, is_open, &tests);
+        vm_words::settle(thread, &mut owings, is_open, &tests);
     }
     if is_near {
-        nearly::settle(thread, &mut owings, fails);
+        low_scores::settle(thread, &mut owings, fails);
     }
     let flags = thread.flags.clone();
     let moves = std::mem::take(&mut thread.moves);
@@ -350,7 +350,7 @@ fn rank(flags: &mut [Candidate], is_nulled: impl Fn(&Candidate) -> bool) {
 }
 
 /// A word is a check, and no flag, if an error ends the loop by it. (Of a virtual machine's words
-/// `machine.rs` judges.)
+/// `vm_words.rs` judges.)
 fn leave_checks(thread: &mut ThreadReport) {
     let is_check = |flag: &Candidate| flag.proof().is_some_and(Tried::is_thrown);
     if thread.facts.machine.is_some() || !thread.flags.iter().any(is_check) {

@@ -11,22 +11,22 @@ use flagfinder_failure::Failure;
 use flagfinder_linux::proc::{lives, path, threads, Stat};
 use flagfinder_step::{unable, unable_by};
 
-use crate::choice::Choice;
+use crate::chosen_threads::Choice;
 use crate::counted;
 use crate::deadline::Deadline;
 use crate::driver::{does, unlooked, Driver, Target, DESCRIBED};
+use crate::findings::Seen;
 use crate::helpers::{Copies, Helpers};
 use crate::later;
 use crate::memory::{refused, Memory};
 use crate::others::Others;
 use crate::owed;
-use crate::pick::{self, Told, Way};
 use crate::prove::prove;
 use crate::report::{SpinReport, ThreadReport};
 use crate::sample::{self, Activity, SAMPLE};
-use crate::seen::Seen;
 use crate::silent;
 use crate::stack::Stack;
+use crate::thread_ways::{self, Told, Way};
 use crate::wait::Describer;
 use crate::why::hotspot::HotSpot;
 use flagfinder_waits::Owners;
@@ -268,7 +268,7 @@ fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity,
     });
     let activities = activities.map_err(|e| refused(pid, &e))?.into_iter();
     let with_ways = activities.map(|activity| {
-        let way = pick::way(&activity, memory);
+        let way = thread_ways::way(&activity, memory);
         (activity, way)
     });
     let mut with_ways: Vec<(Activity, Way)> = with_ways.collect();

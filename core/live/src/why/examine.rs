@@ -21,9 +21,9 @@ use super::report::{Kind, RootKind};
 use super::{
     children, files, flags, go, held, in_core, ipc, java, locked, mounts, stopped, unread,
 };
-use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
+use crate::thread_ways::{self, Way};
 use flagfinder_waits::call::{self, Timeout, SOON};
 use flagfinder_waits::descriptor;
 use flagfinder_waits::locks::takes_file_lock;
@@ -101,14 +101,14 @@ pub fn examine(
     if let Some(end) = java::collects(process, &activity) {
         return Examined::end(end);
     }
-    if activity.wants < pick::HOT {
+    if activity.wants < thread_ways::HOT {
         if let Some(obstacle) = java::owed(process, tid) {
             let (stack, at) = stack(process, &activity);
             return Examined::of(State::Waits(vec![obstacle]), stack, at);
         }
     }
     let asks = stepped.is_some_and(ThreadReport::has_flag)
-        || activity.wants >= pick::HOT
+        || activity.wants >= thread_ways::HOT
         || activity.sleeps >= POLLS
         || activity.call.is_some_and(|call| is_for_child(&call));
     if let Some(asked) = asked.filter(|asked| asks && !asked.blocks) {
@@ -157,7 +157,7 @@ pub fn examine(
     if let Some(obstacle) = (!is_dead).then(starved).flatten() {
         return Examined::bare(State::Waits(vec![obstacle]));
     }
-    if activity.wants >= pick::HOT && !is_dead {
+    if activity.wants >= thread_ways::HOT && !is_dead {
         return Examined::end(busy(&activity, stepped));
     }
     let (stack, at) = stack(process, &activity);
@@ -306,9 +306,9 @@ fn over(process: &Process, pid: u32, tid: u32) -> Examined {
 /// It uses the processor, or wakes again and again: it may poll.
 pub fn is_busy(process: &Process, activity: &Activity) -> bool {
     let Some(inside) = &process.inside else {
-        return activity.wants >= pick::HOT;
+        return activity.wants >= thread_ways::HOT;
     };
-    match pick::way(activity, &*inside.memory) {
+    match thread_ways::way(activity, &*inside.memory) {
         Way::Hot => true,
         // One short turn is a wake-up only, and a time limit that is over soon tells how the thread
         // waits.

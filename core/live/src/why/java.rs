@@ -14,9 +14,9 @@ use super::java_polls::polled;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Process;
 use super::report::{Kind, Known, RootKind, WaitsFor};
-use crate::pick::HOT;
 use crate::report::ThreadReport;
 use crate::sample::Activity;
+use crate::thread_ways::HOT;
 
 const UNRUN: &str = "the result of a FutureTask that no thread runs";
 

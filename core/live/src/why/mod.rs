@@ -64,11 +64,11 @@ use flagfinder_replica::CoreFile;
 use rustc_hash::FxHashMap;
 
 use crate::dead::{look_at_threads, CoreOptions};
-use crate::pick::Told;
 use crate::report::{Class, Source, SpinReport, ThreadReport};
 use crate::sample;
 use crate::silent;
 use crate::spin::{first_look, look, Progress, SpinOptions};
+use crate::thread_ways::Told;
 pub use asked::{Asked, InSource};
 pub use each::{why_each, Answered};
 pub(crate) use java_objects::never_changes;
@@ -460,7 +460,8 @@ fn begins(report: &SpinReport, asked: Option<u32>) -> Vec<u32> {
         Source::Core if !all().any(|tid| tid == report.pid) => all().min().unwrap_or(report.pid),
         _ => report.pid,
     };
-    let is_hot = |t: &ThreadReport| t.class != Class::LongWait && t.wants >= crate::pick::HOT;
+    let is_hot =
+        |t: &ThreadReport| t.class != Class::LongWait && t.wants >= crate::thread_ways::HOT;
     match report.threads.first() {
         Some(polls) if polls.has_flag() && polls.tid != first && is_hot(polls) => vec![polls.tid],
         Some(polls) if polls.has_flag() && polls.tid != first => vec![polls.tid, first],

@@ -17,10 +17,10 @@ use super::runtime;
 use super::v8::{self, Constants};
 use crate::dead::activity;
 use crate::memory::Memory;
-use crate::pick::{self, Way};
 use crate::sample::{self, Activity};
 use crate::spin::Looked;
 use crate::stack::Stack;
+use crate::thread_ways::{self, Way};
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
 
@@ -122,7 +122,7 @@ impl Process {
         let Some(inside) = &self.inside else {
             return true;
         };
-        let waits = |activity: &Activity| pick::way(activity, &*inside.memory) == Way::Waits;
+        let waits = |activity: &Activity| thread_ways::way(activity, &*inside.memory) == Way::Waits;
         !self.activities.iter().all(waits)
     }
 

@@ -5,8 +5,8 @@ use flagfinder_failure::Failure;
 use flagfinder_step::unable;
 
 use crate::helpers::{Copies, Sleepers};
-use crate::pick::{self, Told, Way};
 use crate::sample::{self, Activity};
+use crate::thread_ways::{self, Told, Way};
 
 /// The threads that the report shows, and those of them that are looked at.
 pub(crate) struct Choice {
@@ -38,7 +38,7 @@ impl Choice {
         }
         let most = named.is_empty().then_some(most);
         let chosen = match most {
-            Some(most) => pick::order(&threads, most),
+            Some(most) => thread_ways::order(&threads, most),
             None => {
                 threads.retain(|(a, _)| named.contains(&a.tid));
                 // A thread that was asked for is stepped also when it seems to wait.
@@ -100,7 +100,7 @@ impl Choice {
             if !self.chosen.contains(&tid) {
                 continue;
             }
-            if copies.failed.contains(&tid) && pick::gets_nothing(activity) {
+            if copies.failed.contains(&tid) && thread_ways::gets_nothing(activity) {
                 *way =
                     Way::Untouchable("it is ready to run, and others have its processors".into());
             } else if let Some(told) = told(tid) {

@@ -19,9 +19,9 @@ use flagfinder_machine::Window;
 use flagfinder_replica::{Live, Moment, Pages, Unready, Word};
 use flagfinder_step::{is_abandoned, is_hurried};
 
-use crate::look::MANY;
 use crate::memory::{refused, Memory};
 use crate::original::{takes_input, How, Original, TAKES};
+use crate::stepping_job::MANY;
 use crate::tried::halted;
 use crate::turns::{given, waits_again};
 

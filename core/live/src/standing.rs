@@ -42,33 +42,45 @@ pub(crate) struct About<'a> {
     pub has_long_rounds: bool,
 }
 
-/// Gives the first word its score. Returns the place of a word or a poll that would end the wait as
-/// well, if there is one.
+/// The words of a thread, in their order, on the way to a verdict.
+struct Weighed<'a> {
+    flags: &'a mut [Asked],
+    groups: &'a [Group],
+    about: &'a About<'a>,
+    /// The place of a word or a poll that would end the wait as well as the first word.
+    as_good: Option<usize>,
+}
+
+/// What is done with the words, in this order.
+const PASSES: [(Rule, fn(&mut Weighed)); 4] = [
+    (Rule::OneOfTwo, doubt),
+    (Rule::BesidePoll, doubt_beside_poll),
+    (Rule::EndedNothing, doubt_what_ended_nothing),
+    (Rule::TrustProved, trust_proved),
+];
+
+/// Gives the first word its score, and each its standing. Returns the place of a word or a poll
+/// that would end the wait as well, if there is one.
 pub(crate) fn weigh(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> {
-    if let Some(poll) = poll_beside(flags) {
-        if Rule::PollFirst.is_on() && (about.is_in_poll)(&flags[0].0) {
+    if let Some(poll) = poll_beside(flags).filter(|_| Rule::PollFirst.is_on()) {
+        if (about.is_in_poll)(&flags[0].0) {
             poll_first(flags, poll);
             return None;
         }
     }
-    let as_good = match Rule::OneOfTwo.is_on() {
-        true => doubt(flags, groups, about),
-        false => None,
+    let mut weighed = Weighed {
+        flags,
+        groups,
+        about,
+        as_good: None,
     };
-    let poll = match Rule::BesidePoll.is_on() {
-        true => doubt_beside_poll(flags),
-        false => None,
-    };
-    if Rule::EndedNothing.is_on() {
-        doubt_what_ended_nothing(flags, about);
+    for (_, pass) in PASSES.iter().filter(|(rule, _)| rule.is_on()) {
+        pass(&mut weighed);
     }
-    if Rule::TrustProved.is_on() {
-        trust_proved(flags);
-    }
-    for (flag, owing) in flags.iter_mut() {
+    for (flag, owing) in weighed.flags.iter_mut() {
         flag.flag.standing = standing(flag, *owing, about);
     }
-    poll.or(as_good)
+    weighed.as_good
 }
 
 /// How it is known that the loop waits for the flag.
@@ -93,17 +105,20 @@ fn standing(flag: &Candidate, owing: Owing, about: &About) -> Standing {
 /// more than one of two. Where no copy shows that they end it, they have to be as likely, in one
 /// condition. Of a thread that serves the loop does not end: there the other word moves it on. A
 /// count comes before what is only set, as the bound is that it is compared with.
-fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> {
+fn doubt(weighed: &mut Weighed) {
+    let (flags, about) = (&mut *weighed.flags, weighed.about);
     let is_counted = about.is_counted;
     let counts =
         |flag: &Candidate| flag.is_word() && !(about.is_nulled)(flag) && !(about.is_own)(flag);
-    let (first, owing) = flags.first()?;
-    if !counts(first) || *owing > Owing::ByCode {
-        return None;
+    let Some((first, owing)) = flags.first().filter(|(first, _)| counts(first)) else {
+        return;
+    };
+    if *owing > Owing::ByCode {
+        return;
     }
     let in_one = |flag: &Candidate| {
         let both = [flag.flag.rank, first.flag.rank];
-        let mut groups = groups.iter();
+        let mut groups = weighed.groups.iter();
         groups.any(|group| both.iter().all(|rank| group.flags.contains(rank)))
     };
     let is_alike = |flag: &Candidate, owes: Owing| {
@@ -127,10 +142,13 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
     // A thread that is on its way to write one of the words, and none to write the other, decides
     // between them.
     let is_as_owed = |owes: Owing| *owing < Owing::ByCode || owes >= Owing::ByCode;
-    let other = (1..flags.len()).find(|&at| {
-        let (flag, owes) = &flags[at];
+    let would_do = |at: &usize| {
+        let (flag, owes) = &flags[*at];
         counts(flag) && is_as_owed(*owes) && is_alike(flag, *owes)
-    })?;
+    };
+    let Some(other) = (1..flags.len()).find(would_do) else {
+        return;
+    };
     let is_known = |at: usize| flags[at].1 >= Owing::ByCode;
     if is_known(0) == is_known(other) && is_counted(&flags[other].0) && !is_counted(&flags[0].0) {
         let why = format!("it is counted, and {} is only set", flags[0].0.flag.name);
@@ -153,7 +171,7 @@ fn doubt(flags: &mut [Asked], groups: &[Group], about: &About) -> Option<usize> 
         let flag = &mut flags[at].0;
         flag.doubt(standing, ONE_OF_TWO, why);
     }
-    Some(other)
+    weighed.as_good = Some(other);
 }
 
 /// A poll that finds nothing ready, beside a word that nobody is known to owe.
@@ -182,8 +200,11 @@ fn poll_beside(flags: &[Asked]) -> Option<usize> {
 
 /// Beside such a poll it is not clear which of the two is waited for: an idle server tests a word
 /// to stop by between its polls.
-fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
-    let poll = poll_beside(flags)?;
+fn doubt_beside_poll(weighed: &mut Weighed) {
+    let flags = &mut *weighed.flags;
+    let Some(poll) = poll_beside(flags) else {
+        return;
+    };
     let why = format!(
         "one of two: {} in the loop as well, and it is not known who owes the word",
         flags[poll].0.flag.name
@@ -194,7 +215,7 @@ fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
         _ => Standing::Unsure,
     };
     flag.doubt(standing, ONE_OF_TWO, why);
-    Some(poll)
+    weighed.as_good = Some(poll);
 }
 
 /// What a library's function tests on its way to its poll is usually its own affair: a setting, or
@@ -211,8 +232,9 @@ fn poll_first(flags: &mut [Asked], poll: usize) {
 
 /// A word that was tried without ending the loop, and that nobody is known to owe, may be a check
 /// on the way.
-fn doubt_what_ended_nothing(flags: &mut [Asked], about: &About) {
-    let Some((flag, owing)) = flags.first_mut() else {
+fn doubt_what_ended_nothing(weighed: &mut Weighed) {
+    let about = weighed.about;
+    let Some((flag, owing)) = weighed.flags.first_mut() else {
         return;
     };
     let ended_nothing = !matches!(flag.outcome(), None | Some(Outcome::Leaves));
@@ -225,8 +247,8 @@ fn doubt_what_ended_nothing(flags: &mut [Asked], about: &About) {
 
 /// A word that a copy of another thread wrote, with a value that moves the waiting thread on. Of
 /// two such words it is not known which one hangs.
-fn trust_proved(flags: &mut [Asked]) {
-    let Some(((flag, Owing::Proved), others)) = flags.split_first_mut() else {
+fn trust_proved(weighed: &mut Weighed) {
+    let Some(((flag, Owing::Proved), others)) = weighed.flags.split_first_mut() else {
         return;
     };
     let is_only = others.iter().all(|(_, owes)| *owes != Owing::Proved);

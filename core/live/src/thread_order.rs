@@ -10,8 +10,8 @@
 
 use flagfinder_flags::{FlagKind, Rule};
 
-use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};
+use crate::thread_ways::HOT;
 
 /// A thread whose score is lower than the best by this much is not reported first.
 const LESS_CERTAIN: f64 = 0.35;

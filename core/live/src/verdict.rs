@@ -16,7 +16,7 @@ use flagfinder_replica::Outcome;
 use crate::candidate::Candidate;
 use crate::owed::Owing;
 use crate::report::ThreadReport;
-use crate::sure::{self, About};
+use crate::standing::{self, About};
 
 /// Puts the word first that decides, and says so. Until now the flags have the ranks that the code
 /// alone gave them.
@@ -37,7 +37,7 @@ pub(crate) fn decide(thread: &mut ThreadReport, owings: &[Owing], about: &About)
         flag.note(why);
         flags[..=at].rotate_right(1);
     }
-    let as_good = sure::weigh(&mut flags, &thread.groups, about);
+    let as_good = standing::weigh(&mut flags, &thread.groups, about);
     thread.flags = flags.into_iter().map(|(flag, _)| flag).collect();
     let flags = &thread.flags;
     if let Some(first) = flags.first().filter(|first| first.flag.rank != 1) {

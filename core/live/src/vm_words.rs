@@ -278,5 +278,5 @@ pub(crate) fn settle(
 }
 
 #[cfg(test)]
-#[path = "machine_tests.rs"]
+#[path = "vm_words_tests.rs"]
 mod tests;

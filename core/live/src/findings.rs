@@ -5,11 +5,11 @@ use flagfinder_code::Names;
 use flagfinder_flags::{Report, ThreadName, Verdict};
 use flagfinder_machine::Window;
 
-use crate::choice::Choice;
+use crate::chosen_threads::Choice;
 use crate::helpers::{Copies, Helpers};
-use crate::look::{look_at_tasks, Finding};
 use crate::memory::Memory;
 use crate::report::Via;
+use crate::stepping_job::{look_at_tasks, Finding};
 
 /// What was seen, thread by thread.
 pub(crate) struct Seen {

@@ -10,8 +10,8 @@
 
 use flagfinder_flags::{Rule, Verdict};
 
-use crate::pick::HOT;
 use crate::report::ThreadReport;
+use crate::thread_ways::HOT;
 use crate::why::HOTSPOT;
 
 /// A thread that sleeps so many times a second looks often.
