@@ -220,7 +220,7 @@ def _json(answer: Answer) -> dict[str, Any]:
     except json.JSONDecodeError:
         raise CaseError(f"exit {answer.status}: {answer.error[-300:]}") from None
     if "error" in found or "schema" not in found or found["schema"].endswith("error/1"):
-        raise CaseError(f"exit {answer.status}: {answer.text[:300]}")
+        raise CaseError(f"exit {answer.status}: {answer.text[:300]} {answer.error[-300:]}")
     return found
 
 

@@ -11,6 +11,8 @@ import java.nio.file.StandardOpenOption;
 final class Truth {
     private static final sun.misc.Unsafe UNSAFE = unsafe();
 
+    private static boolean isMoved;
+
     private Truth() {}
 
     static synchronized void say(String line) {
@@ -37,11 +39,17 @@ final class Truth {
         say("word " + name + " 0x" + Long.toHexString(address) + " " + size);
     }
 
-    /** A field of an object, which is first moved to where it stays. */
+    /**
+     * A field of an object. All objects are first moved to where they stay: once, as a second
+     * collection would move those again whose addresses were told.
+     */
     @SuppressWarnings("deprecation")
-    static void field(String name, Object object, Class<?> owner, String field, int size) {
-        System.gc();
-        System.gc();
+    static synchronized void field(String name, Object object, Class<?> owner, String field, int size) {
+        if (!isMoved) {
+            System.gc();
+            System.gc();
+            isMoved = true;
+        }
         Object[] holder = {object};
         long base = UNSAFE.arrayBaseOffset(Object[].class);
         boolean narrow = UNSAFE.arrayIndexScale(Object[].class) == 4;
