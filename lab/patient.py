@@ -191,8 +191,10 @@ def build(case: Case) -> None:
 
 
 def _sources(case: Case) -> Iterator[Path]:
-    """The files of its folder, and those of the checkout that its build names or has beside."""
-    yield from (path for path in case.sources.rglob("*") if path.is_file())
+    """The files of its folder, those of the lab that it may import, and those of the checkout that
+    its build names or has beside."""
+    for folder in (case.sources, INCLUDED):
+        yield from (path for path in folder.rglob("*") if path.is_file())
     for line in case.build:
         for word in line.replace("=", " ").split():
             path = Path(word.strip("\"'"))
