@@ -295,20 +295,28 @@ fn flag(last: &Asked, (tries, all): (usize, usize), own_work: Duration, time: Du
     };
     let (milliseconds, own_work) = (time.as_millis(), own_work.as_micros());
     let per_second = (tries as f64 / time.as_secs_f64().max(1e-6)).round() as u64;
+    let mut evidence = vec![
+        format!("{tries} of {all} calls in {milliseconds} ms, each with that answer"),
+        format!("between two of them the thread does {own_work} µs of work of its own"),
+        "nothing else that the thread asks is answered anew, and no data goes in or out".into(),
+    ];
+    let mut standing = Standing::Counted;
+    if last.result == 0 && is_at_a_glance(call) {
+        // An event loop with work at hand: node's setImmediate.
+        let why = "it does not wait, so that the thread may go on for another reason";
+        evidence.insert(0, why.into());
+        standing = Standing::Unsure;
+    }
     Flag {
         confidence: SCORE,
-        standing: Standing::Counted,
+        standing,
         symbol: Some(name.clone()),
         value: Values {
             spin: Some(last.result as u64),
             ..Values::default()
         },
         exit_when: format!("{name}{of} answers differently"),
-        evidence: vec![
-            format!("{tries} of {all} calls in {milliseconds} ms, each with that answer"),
-            format!("between two of them the thread does {own_work} µs of work of its own"),
-            "nothing else that the thread asks is answered anew, and no data goes in or out".into(),
-        ],
+        evidence,
         call: Some(AskedCall {
             number: call.number,
             args: call.args,
@@ -318,6 +326,15 @@ fn flag(last: &Asked, (tries, all): (usize, usize), own_work: Duration, time: Du
             per_second: Some(per_second),
         }),
         ..Flag::new(FlagKind::Syscall, format!("{name}{of} returns {returns}"))
+    }
+}
+
+/// Is it a poll that does not wait, if nothing is ready?
+fn is_at_a_glance(call: &MadeCall) -> bool {
+    match i64::from(call.number) {
+        libc::SYS_poll => call.args[2] == 0,
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => call.args[3] == 0,
+        _ => false,
     }
 }
 

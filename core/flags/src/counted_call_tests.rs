@@ -53,15 +53,20 @@ fn close() -> MadeCall {
     call(libc::SYS_close, [5, 0, 0], 0)
 }
 
-/// The name of what ten rounds of such calls make in vain.
-fn told(round: impl Fn(u64) -> Vec<MadeCall>) -> Option<String> {
+/// What ten rounds of such calls come to.
+fn found(round: impl Fn(u64) -> Vec<MadeCall>) -> Option<Report> {
     let calls: Vec<MadeCall> = (0..10).flat_map(round).collect();
     let thread = ThreadName {
         tid: 1,
         name: String::new(),
     };
     let names = Names::new(NamesInput::from_code_maps("", 0));
-    let report = find_in_calls(&calls, Duration::from_millis(1), &names, thread)?;
+    find_in_calls(&calls, Duration::from_millis(1), &names, thread)
+}
+
+/// The name of what ten rounds of such calls make in vain.
+fn told(round: impl Fn(u64) -> Vec<MadeCall>) -> Option<String> {
+    let report = found(round)?;
     assert_eq!(report.flags[0].standing, Standing::Counted);
     Some(report.flags[0].name.clone())
 }
@@ -190,6 +195,16 @@ fn where_all_is_slow_calls_that_take_as_long_as_the_rest_are_no_work() {
     );
     let last_elsewhere = |round: u64| vec![stat(if round == 9 { b"/other" } else { b"/never" })];
     assert_eq!(told(last_elsewhere), None, "no round of the last is known");
+}
+
+#[test]
+fn a_poll_that_does_not_wait_is_not_sure() {
+    let standing = |timeout: u64| {
+        let poll = move |_| vec![call(libc::SYS_poll, [0x7000, 1, timeout], 0)];
+        found(poll).map(|report| report.flags[0].standing)
+    };
+    assert_eq!(standing(100), Some(Standing::Counted));
+    assert_eq!(standing(0), Some(Standing::Unsure));
 }
 
 #[test]

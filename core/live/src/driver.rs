@@ -238,8 +238,11 @@ fn leave_unsure(thread: &mut ThreadReport) -> bool {
 }
 
 fn is_counted(thread: &ThreadReport) -> bool {
-    let first = thread.flags.first();
-    first.is_some_and(|first| first.flag.standing == Standing::Counted)
+    let call = thread
+        .flags
+        .first()
+        .and_then(|first| first.flag.call.as_ref());
+    call.is_some_and(|call| call.per_second.is_some())
 }
 
 /// A thread of which there is no time to ask more.

@@ -227,7 +227,10 @@ pub(crate) fn settle(
     let copied = copied.map(|&at| name(&flags[at]));
     let fixed = fixed.map(|(at, class)| (name(&flags[at]), class));
     let tried = flags.iter().filter(|flag| flag.proof().is_some()).count();
-    *owings = chosen.iter().filter_map(|&at| owings.get(at).copied()).collect();
+    *owings = chosen
+        .iter()
+        .filter_map(|&at| owings.get(at).copied())
+        .collect();
     let mut kept: Vec<Candidate> = chosen.iter().map(|&at| flags[at].clone()).collect();
     let mut at = 0..;
     flags.retain(|_| !chosen.contains(&at.next().unwrap_or_default()));
@@ -276,7 +279,9 @@ pub(crate) fn settle(
     thread.class = Class::RepeatedYield;
     let why = match (kept.len(), names.len()) {
         (_, 1) => format!("of {tried} words that were tried in a copy, it alone ends the loop"),
-        (1, many) => format!("of {many} words that end the loop, the others are more likely checks"),
+        (1, many) => {
+            format!("of {many} words that end the loop, the others are more likely checks")
+        }
         (_, many) => format!("of {many} words that end the loop, it is one of two likely ones"),
     };
     for (flag, rank) in kept.iter_mut().zip(1..) {
