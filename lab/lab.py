@@ -291,13 +291,13 @@ def _ablate(cases: Sequence[Case], _options: argparse.Namespace) -> int:
                 f"{case.id}: {RESULTS[result]} without {rules[0]}, not {RESULTS[best]}", flush=True
             )
 
-    for case in ready:
+    for count, case in enumerate(ready, 1):
         best = asked(case, ())
-        print(f"{case.id}: {RESULTS[best]}", flush=True)
+        print(f"{case.id}: {RESULTS[best]}, {count} of {len(ready)}", flush=True)
         if RESULTS[best] != FAILED:
             ask(case, best, list(effects))
-    kept = {"date": time.strftime("%Y-%m-%d"), "cases": len(ready), "rules": effects}
-    ABLATION.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        kept = {"date": time.strftime("%Y-%m-%d"), "cases": count, "rules": effects}
+        ABLATION.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

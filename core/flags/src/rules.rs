@@ -57,9 +57,9 @@ pub enum Weight {
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
+            Points(0) | Pass => Ok(()),
             Points(points) => write!(f, "{points:+}"),
             AtMost => write!(f, "at most {:.0}", MERE_BOUND * 100.0),
-            Pass => Ok(()),
         }
     }
 }

@@ -227,10 +227,11 @@ fn leave_unsure(thread: &mut ThreadReport) -> bool {
         return false;
     };
     let doubt = first.flag.evidence.first().map_or("", String::as_str);
-    thread.reason = format!(
-        "it may poll {}, which is not sure: {doubt}",
-        first.flag.name
-    );
+    let name = &first.flag.name;
+    thread.reason = match first.is_word() {
+        true => format!("it may poll {name}, which is not sure: {doubt}"),
+        false => format!("it may go on because {name}; that is not sure: {doubt}"),
+    };
     thread.verdict = Some(Verdict::NoFlag);
     thread.groups.clear();
     thread.considered.splice(..0, thread.flags.drain(..));
