@@ -89,8 +89,10 @@ test-live-and-lint-rust:
 # Most tests wait more than they compute: three files at a time. tests/sizes.py says which need the
 # machine alone.
 test-live: $(STAMPS)/dev $(STAMPS)/packages-live
-	$(PYTEST) -n 3 --dist loadfile -m "not alone" --session-timeout=$(BESIDE_TEST); beside=$$?; \
-	$(PYTEST) -m alone --session-timeout=$(ALONE_TEST) && exit $$beside
+	$(PYTEST) -n 3 --dist loadfile -m "not alone and not waits" --session-timeout=$(BESIDE_TEST); \
+	beside=$$?; \
+	$(PYTEST) -n 3 --dist load -m waits --session-timeout=$(ALONE_TEST); waits=$$?; \
+	$(PYTEST) -m alone --session-timeout=$(ALONE_TEST) && exit $$((beside + waits))
 
 soak: export FF_SOAK := 1
 soak: $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/requirements-soak tracer test-rust

@@ -13,7 +13,7 @@ from pathlib import Path
 import expectations
 import pytest
 from harness import ROOT, flagfinder, live_or_skip, run
-from sizes import ALONE, BESIDE, SOAK
+from sizes import ALONE, BESIDE, SOAK, WAITS
 
 # pytest-xdist tells its workers how wide its own terminal is; our output has a width of its own.
 os.environ.pop("COLUMNS", None)
@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         expectations.expect(item)
+        if item.nodeid.startswith(WAITS):
+            item.add_marker(pytest.mark.waits)
         if item.nodeid.startswith(ALONE) and not item.nodeid.startswith(BESIDE):
             item.add_marker(pytest.mark.alone)
 

@@ -5,7 +5,8 @@ bars in full.
 `make check` sets FF_CHECK=1, which makes tests of Rust smaller that step real programs.
 A test marked `soak` runs under FF_SOAK=1 only. FF_REPEAT and FF_ROUNDS set the numbers by hand.
 A test marked `alone` measures, or asks for an answer within a budget of time: it has the machine to
-itself. Of the others three files at a time are run.
+itself. One marked `waits` has it with two others of that mark. Of the rest three files at a time
+are run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ ALONE = (
     "tests/events/test_many_processes.py",
     "tests/events/test_overhead.py",
     "tests/events/test_scenes.py",
-    "tests/live/test_ends.py",
     "tests/live/test_memory.py",
     "tests/live/test_spin_safety.py",
     "tests/live/test_watch.py",
@@ -34,7 +34,9 @@ ALONE = (
     "tests/live/test_watch_places.py",
     "tests/live/test_watch_privileges.py",
 )
-# Of those these wait for seconds and are answered from what the kernel recorded.
+# These wait for limits of time, and need little of a processor: they run beside each other.
+WAITS = ("tests/live/test_ends.py",)
+# Of those that run alone these wait for seconds and are answered from what the kernel recorded.
 BESIDE = "tests/events/test_scenes.py::test_the_culprit_is_named_and_no_innocent[endless-"
 # Samples whose recordings take longest: `make test` asks `spin` and `core` about them.
 SLOW = ("compress_stream", "finite_compute", "go_gate", "longer_run")
