@@ -18,7 +18,7 @@ use flagfinder_step::{watch_calls, Helper};
 use crate::chosen_threads::Choice;
 use crate::deadline::Deadline;
 use crate::helpers::{result, Copies};
-use crate::report::Via;
+use crate::report::{ThreadReport, Via};
 use crate::stepping_job::{milliseconds, Finding};
 
 /// A thread that wants less of a processor is not busy.
@@ -51,12 +51,8 @@ pub(crate) fn look(
         if !is_busy || deadline.is_over() {
             continue;
         }
-        let title = format!("ff-step: counts the calls of thread {tid} of process {pid}");
-        let helper = Helper::start(&title, || {
-            let thread = ThreadName { tid, name };
-            finding(thread, asked.as_ref(), names).into_bytes()
-        })?;
-        helpers.push((tid, helper));
+        let thread = ThreadName { tid, name };
+        helpers.push((tid, start(pid, thread, asked.as_ref(), names)?));
     }
     let mut found = Vec::new();
     for (tid, helper) in helpers {
@@ -74,6 +70,41 @@ pub(crate) fn look(
         found.push((tid, finding));
     }
     Ok(found)
+}
+
+/// The same for one thread, of whose copy no word stayed: a loop of a virtual machine reads much
+/// beside what its program asks.
+pub(crate) fn look_once_more(
+    pid: u32,
+    thread: &ThreadReport,
+    (names, deadline): (&Names, &Deadline),
+) -> Option<Finding> {
+    if thread.wants < BUSY || thread.facts.gets_on || deadline.is_over() {
+        return None;
+    }
+    let name = ThreadName {
+        tid: thread.tid,
+        name: thread.name.clone(),
+    };
+    let helper = start(pid, name, None, names).ok()?;
+    let (mut finding, _) = result(thread.tid, helper, PATIENCE, deadline);
+    let report = finding.report.as_mut()?;
+    report.spin_loop.clone_from(&thread.spin_loop);
+    finding.steps = thread.steps;
+    finding.pause_ms += thread.pause_ms;
+    finding.via_reason = thread.via_reason.clone().unwrap_or_default();
+    Some(finding)
+}
+
+fn start(
+    pid: u32,
+    thread: ThreadName,
+    asked: Option<&AskedCall>,
+    names: &Names,
+) -> Result<Helper, Failure> {
+    let tid = thread.tid;
+    let title = format!("ff-step: counts the calls of thread {tid} of process {pid}");
+    Helper::start(&title, || finding(thread, asked, names).into_bytes())
 }
 
 /// `asked`: the call that its copy repeats.

@@ -211,14 +211,8 @@ pub(crate) fn settle(
         }
         _ => None,
     };
-    // Generated code tests what the program wrote: `while (!done && !stop)`.
-    let mut chosen = match (chosen, likeliest.as_slice()) {
-        (None, two @ [_, _]) if is_made => two.to_vec(),
-        (chosen, _) => chosen.into_iter().collect(),
-    };
-    let fixed = |&at: &usize| Some((at, (tests.never_changes)(&flags[at])?));
-    let fixed = chosen.iter().find_map(fixed);
-    chosen.retain(|&at| fixed.as_ref().is_none_or(|(fixed, _)| *fixed != at));
+    let fixed = chosen.and_then(|at| Some((at, (tests.never_changes)(&flags[at])?)));
+    let chosen = chosen.filter(|_| fixed.is_none());
     let name = |flag: &Candidate| flag.flag.name.clone();
     let names: Vec<String> = ending.iter().map(|&at| name(&flags[at])).collect();
     let local = ending.iter().map(|&at| &flags[at]);
@@ -227,16 +221,12 @@ pub(crate) fn settle(
     let copied = copied.map(|&at| name(&flags[at]));
     let fixed = fixed.map(|(at, class)| (name(&flags[at]), class));
     let tried = flags.iter().filter(|flag| flag.proof().is_some()).count();
-    *owings = chosen
-        .iter()
-        .filter_map(|&at| owings.get(at).copied())
-        .collect();
-    let mut kept: Vec<Candidate> = chosen.iter().map(|&at| flags[at].clone()).collect();
-    let mut at = 0..;
-    flags.retain(|_| !chosen.contains(&at.next().unwrap_or_default()));
+    let flag = chosen.map(|at| flags.remove(at));
+    let owing = chosen.and_then(|at| owings.get(at).copied());
+    *owings = owing.into_iter().collect();
     flags.append(&mut thread.considered);
     std::mem::swap(flags, &mut thread.considered);
-    let Some(flag) = kept.first() else {
+    let Some(mut flag) = flag else {
         thread.verdict = Some(Verdict::NoFlag);
         if let Some(name) = local {
             thread.reason = format!(
@@ -277,20 +267,14 @@ pub(crate) fn settle(
     );
     thread.verdict = Some(Verdict::DataFlag);
     thread.class = Class::RepeatedYield;
-    let why = match (kept.len(), names.len()) {
-        (_, 1) => format!("of {tried} words that were tried in a copy, it alone ends the loop"),
-        (1, many) => {
-            format!("of {many} words that end the loop, the others are more likely checks")
-        }
-        (_, many) => format!("of {many} words that end the loop, it is one of two likely ones"),
-    };
-    for (flag, rank) in kept.iter_mut().zip(1..) {
-        let by_code = if by_code { flag.flag.confidence } else { 0.0 };
-        flag.flag.confidence = by_code.max(TRIED_ONLY);
-        flag.flag.rank = rank;
-        flag.note(&why);
-    }
-    thread.flags = kept;
+    let by_code = if by_code { flag.flag.confidence } else { 0.0 };
+    flag.flag.confidence = by_code.max(TRIED_ONLY);
+    flag.flag.rank = 1;
+    flag.note(match names.len() {
+        1 => format!("of {tried} words that were tried in a copy, it alone ends the loop"),
+        many => format!("of {many} words that end the loop, the others are more likely checks"),
+    });
+    *flags = vec![flag];
 }
 
 #[cfg(test)]
