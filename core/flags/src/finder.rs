@@ -17,9 +17,9 @@ use crate::report::{
     VirtualMachine,
 };
 use crate::report_builder::Builder;
-use crate::rewritten;
 use crate::rules::Rule;
 use crate::standing::Standing;
+use crate::touched;
 use crate::within_poll;
 
 /// The note on an interpreter's loop, for reports that know no code of the program that it runs.
@@ -154,7 +154,9 @@ pub fn report(
             within_poll: within_poll::words(window, analysis, &ranked),
             long_rounds: analysis.has_long_rounds(),
             places: Places::of(window, analysis),
-            rewritten: rewritten::words(window, analysis),
+            rewritten: touched::rewritten(window, analysis),
+            reads: touched::read(window, analysis),
+            reads_news: false,
         },
         ..Report::nothing(verdict, "")
     }

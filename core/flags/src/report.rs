@@ -431,6 +431,10 @@ pub struct Facts {
     pub places: Places,
     /// Addresses of words, and values that they get in several rounds.
     pub rewritten: Vec<(u64, u64)>,
+    /// Words that it only reads, if these are few: address and size in bytes.
+    pub reads: Vec<(u64, u32)>,
+    /// Others change one of these nearly all the time.
+    pub reads_news: bool,
 }
 
 /// What is printed as JSON.

@@ -294,6 +294,8 @@ rules! {
             "A word that nobody is known to owe is not sure beside a poll in vain."
         EndedNothing "ended-nothing" Pass,
             "A word whose trial ended nothing, and which nobody owes, is not sure."
+        NewsBeside "news-beside" Pass,
+            "A word that nobody owes is not sure where others change what the loop reads beside."
         TrustProved "trust-proved" Pass,
             "A word that a copy of another thread wrote is sure."
     }

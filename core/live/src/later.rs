@@ -39,6 +39,8 @@ const SHARE: u32 = 20;
 const STARVED: u32 = 4;
 /// With fewer places it is not known where the thread is most of the time.
 const ENOUGH: u32 = 20;
+/// A word that counts goes no farther while it is looked at.
+const FAR: u64 = 1 << 24;
 
 /// Looks at all these threads for the second time. `is_hot`: uses it the processor?
 pub(crate) fn look(
@@ -64,6 +66,7 @@ pub(crate) fn look(
     for number in 0.. {
         for one in &mut watched {
             (0..AT_ONCE).for_each(|_| one.read(memory));
+            one.beside.iter_mut().for_each(|beside| beside.read(memory));
             if number % PLACE == 0 {
                 one.locate(pid, &is_clock);
             }
@@ -80,7 +83,7 @@ pub(crate) fn look(
     let passed: Vec<Passed> = passed.collect();
     // By now more threads are known to get on.
     leave_given(findings, &is_hot);
-    leave_locks(findings, &passed);
+    leave_locks(findings, &passed, &is_hot);
 }
 
 /// A thread that gets past its word, and the value that lets it.
@@ -90,10 +93,10 @@ struct Passed {
     exit: u64,
 }
 
-/// A lock that another thread gets again and again is given back each time: nobody keeps it. Who
-/// waits for another value of the word may wait for ever.
-fn leave_locks(findings: &mut [(u32, Finding)], passed: &[Passed]) {
-    for (_, finding) in findings {
+/// What another thread gets again and again is given back each time: nobody keeps it, and who looks
+/// all the time comes to it. Who waits for another value of the word may wait for ever.
+fn leave_locks(findings: &mut [(u32, Finding)], passed: &[Passed], is_hot: &impl Fn(u32) -> bool) {
+    for (waiting, finding) in findings {
         let Some(report) = finding.report.as_mut().filter(|report| has_flag(report)) else {
             continue;
         };
@@ -103,7 +106,8 @@ fn leave_locks(findings: &mut [(u32, Finding)], passed: &[Passed]) {
         let asks = (flag.address.spin, flag.value.exit);
         let mut all = passed.iter();
         let other = all.find(|one| asks == (Some(one.word), Some(one.exit)));
-        if let Some(Passed { tid, .. }) = other.filter(|_| report.verdict == Verdict::Lock) {
+        let comes = report.verdict == Verdict::Lock || is_hot(*waiting);
+        if let Some(Passed { tid, .. }) = other.filter(|_| comes) {
             let why = format!("thread {tid} gets it again and again");
             leave(report, &why, false);
         }
@@ -163,14 +167,49 @@ struct Watched<'f> {
     /// Is the loop's code generated? It may be made anew, elsewhere.
     is_generated: bool,
     seen: Seen,
+    beside: Vec<Beside>,
+}
+
+/// A word that its loop reads beside.
+struct Beside {
+    address: u64,
+    bytes: usize,
+    last: Option<u64>,
+    looks: u32,
+    changes: u32,
+}
+
+impl Beside {
+    fn of(&(address, bytes): &(u64, u32)) -> Beside {
+        Beside {
+            address,
+            bytes: bytes as usize,
+            last: None,
+            looks: 0,
+            changes: 0,
+        }
+    }
+
+    fn is_moving(&self) -> bool {
+        self.changes >= OFTEN && self.changes * 2 > self.looks
+    }
+
+    fn read(&mut self, memory: &dyn AddressSpace) {
+        let value = memory.number(self.address, self.bytes);
+        self.changes += u32::from(self.last.is_some() && value.is_some() && value != self.last);
+        self.last = value.or(self.last);
+        self.looks += 1;
+    }
 }
 
 impl<'f> Watched<'f> {
     fn of(tid: u32, finding: &'f mut Finding, is_hot: bool) -> Option<Watched<'f>> {
         let report = finding.report.as_mut().filter(|report| has_flag(report))?;
         let flag = report.flags.first()?;
-        let (address, exit) = (flag.address.spin?, flag.value.exit);
+        let (address, exit, first) = (flag.address.spin?, flag.value.exit, flag.value.spin);
         let bytes = (1..=8).contains(&flag.size).then_some(flag.size as usize)?;
+        let reads = report.facts.reads.clone();
+        let reads = reads.iter().filter(|word| word.0 != address);
         let has_places = !report.facts.places.is_empty();
         let header = report.spin_loop.as_ref().map(|found| &found.header);
         Some(Watched {
@@ -182,10 +221,14 @@ impl<'f> Watched<'f> {
             exit,
             is_hot,
             ran: None,
+            beside: reads.map(Beside::of).collect(),
             sampler: has_places
                 .then(|| Sampler::start(tid, EVERY).ok())
                 .flatten(),
-            seen: Seen::default(),
+            seen: Seen {
+                first,
+                ..Seen::default()
+            },
         })
     }
 
@@ -235,6 +278,8 @@ impl<'f> Watched<'f> {
 
     /// What it got past, if it did, and the value is known that let it.
     fn tell(self, time: Duration) -> Option<Passed> {
+        let mut beside = self.beside.iter();
+        self.report.facts.reads_news = beside.any(Beside::is_moving);
         let why = self.seen.got_past(self.misses(time))?;
         let gets_on = self.seen.is_left();
         leave(
@@ -275,6 +320,9 @@ struct Seen {
     /// At so many looks the value was there that ends the loop, and it came so often.
     there: u32,
     came: u32,
+    /// The value with which the loop went on. The word counts, and has gone past the value that ends the loop.
+    first: Option<u64>,
+    is_past: bool,
     /// Places of the thread, those that are not of its loop, and how often it went there.
     places: u32,
     elsewhere: u32,
@@ -291,6 +339,12 @@ impl Seen {
         self.came += u32::from(is_there && self.last != exit);
         self.looks += 1;
         self.last = Some(value);
+        let first = *self.first.get_or_insert(value);
+        let to = |value: u64| value.wrapping_sub(first);
+        self.is_past |= exit.is_some_and(|exit| {
+            let (now, end) = (to(value), to(exit));
+            end > 0 && now > end && now - end < FAR && end < FAR
+        });
     }
 
     fn add_place(&mut self, is_here: bool) {
@@ -342,6 +396,9 @@ impl Seen {
                 "it had the value that ends the loop at {there} of {looks} looks"
             ));
         }
+        if self.is_past && changes >= OFTEN {
+            return Some("it counts, and went past the value that ends the loop".into());
+        }
         self.is_elsewhere().then(|| {
             format!("{elsewhere} of {places} looks found the thread where its loop does not go")
         })
@@ -392,6 +449,21 @@ mod tests {
     }
 
     #[test]
+    fn a_count_that_goes_past_the_awaited_value_is_not_waited_for_any_more() {
+        let past = |values: &[u64]| {
+            let mut seen = Seen::default();
+            values
+                .iter()
+                .for_each(|value| seen.add_value(*value, Some(7)));
+            seen.got_past(false).is_some()
+        };
+        assert!(past(&[5, 6, 8, 9]));
+        assert!(!past(&[2, 3, 4, 5]), "it does not come so far");
+        assert!(!past(&[8, 9, 10, 11]), "it was past it before");
+        assert!(!past(&[5, 5, 5, 1 << 40]), "it is no count");
+    }
+
+    #[test]
     fn a_value_that_comes_again_and_again_is_not_waited_for() {
         let comes = |values: &[u64]| gets_past(values, &[]);
         assert!(comes(&[0, 9, 0, 9, 0, 9]));
@@ -434,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_another_thread_gets_again_and_again_is_kept_by_nobody() {
-        let is_left = |verdict: Verdict, word: u64, exit: u64| {
+        let of = |verdict: Verdict, word: u64, exit: u64, is_hot: bool| {
             let mut flag = Flag::new(FlagKind::Heap, "lock");
             (flag.address.spin, flag.value.exit, flag.confidence) = (Some(0x1000), Some(0), 0.9);
             let mut report = Report::nothing(verdict, "");
@@ -442,15 +514,21 @@ mod tests {
             let mut finding = Finding::missing("");
             finding.report = Some(report);
             let mut findings = [(1, finding)];
-            leave_locks(&mut findings, &[Passed { tid: 2, word, exit }]);
+            let passed = [Passed { tid: 2, word, exit }];
+            leave_locks(&mut findings, &passed, &|_| is_hot);
             let report = findings[0].1.report.as_ref().expect("a report");
             assert!(!report.facts.gets_on, "nobody saw this one get on");
             !has_flag(report)
         };
+        let is_left = |verdict, word, exit| of(verdict, word, exit, false);
         assert!(is_left(Verdict::Lock, 0x1000, 0));
         assert!(!is_left(Verdict::Lock, 0x1008, 0), "another lock");
         assert!(!is_left(Verdict::Lock, 0x1000, 2), "another value");
-        assert!(!is_left(Verdict::DataFlag, 0x1000, 0), "no lock");
+        assert!(!is_left(Verdict::DataFlag, 0x1000, 0), "it may miss it");
+        assert!(
+            of(Verdict::DataFlag, 0x1000, 0, true),
+            "it looks all the time"
+        );
     }
 
     #[test]

@@ -184,6 +184,7 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         is_in_poll: &|flag| flag.address().is_some_and(|at| within_poll.contains(&at)),
         moves_own: &|flag| own_side::moves_own(&flags, &moves, flag),
         has_long_rounds: thread.facts.long_rounds,
+        reads_news: thread.facts.reads_news,
     };
     decide(thread, &owings, &about);
 }

@@ -40,6 +40,8 @@ pub(crate) struct About<'a> {
     pub moves_own: &'a dyn Fn(&Candidate) -> bool,
     /// A round does more than to ask for a word or two.
     pub has_long_rounds: bool,
+    /// Others change a word that the loop reads, nearly all the time.
+    pub reads_news: bool,
 }
 
 /// The words of a thread, in their order, on the way to a verdict.
@@ -52,10 +54,11 @@ struct Weighed<'a> {
 }
 
 /// What is done with the words, in this order.
-const PASSES: [(Rule, fn(&mut Weighed)); 4] = [
+const PASSES: [(Rule, fn(&mut Weighed)); 5] = [
     (Rule::OneOfTwo, doubt),
     (Rule::BesidePoll, doubt_beside_poll),
     (Rule::EndedNothing, doubt_what_ended_nothing),
+    (Rule::NewsBeside, doubt_beside_news),
     (Rule::TrustProved, trust_proved),
 ];
 
@@ -239,8 +242,20 @@ fn doubt_what_ended_nothing(weighed: &mut Weighed) {
     };
     let ended_nothing = !matches!(flag.outcome(), None | Some(Outcome::Leaves));
     let is_vain = ended_nothing && !(about.moves_own)(flag) && *owing < Owing::ByCode;
-    if flag.is_word() && is_vain && flag.flag.confidence > BY_ITS_CODE {
+    if flag.is_word() && is_vain {
         let why = "no copy left the loop by it, and nobody is known to owe it";
+        flag.doubt(Standing::Unsure, BY_ITS_CODE, why);
+    }
+}
+
+/// A loop that reads words which others change all the time works on these: it may ask only whether
+/// it is to stop.
+fn doubt_beside_news(weighed: &mut Weighed) {
+    let Some((flag, Owing::Nobody)) = weighed.flags.first_mut() else {
+        return;
+    };
+    if flag.is_word() && weighed.about.reads_news {
+        let why = "nobody is known to owe it, and others change what the loop reads beside it";
         flag.doubt(Standing::Unsure, BY_ITS_CODE, why);
     }
 }
@@ -286,6 +301,7 @@ mod tests {
             is_in_poll: &|_| false,
             moves_own: &|flag| name(flag) == "other index",
             has_long_rounds: false,
+            reads_news: false,
         }
     }
 
@@ -312,6 +328,22 @@ mod tests {
         let first = &flags[0].0.flag;
         let why = first.evidence.first().cloned().unwrap_or_default();
         (first.confidence, why, as_good)
+    }
+
+    #[test]
+    fn a_word_that_nobody_owes_is_not_sure_beside_what_others_change() {
+        let standing = |owing, reads_news| {
+            let mut flags = [(word("quit", 0.65, LEAVES), owing)];
+            let about = About {
+                reads_news,
+                ..about(&|_| false)
+            };
+            weigh(&mut flags, &[], &about);
+            flags[0].0.flag.standing
+        };
+        assert_eq!(standing(Owing::Nobody, true), Standing::Unsure);
+        assert_eq!(standing(Owing::Nobody, false), Standing::EndsLoop);
+        assert_eq!(standing(Owing::ByCode, true), Standing::EndsLoop);
     }
 
     #[test]

@@ -172,6 +172,7 @@ mod tests {
                 is_in_poll: &|_| false,
                 moves_own: &|_| false,
                 has_long_rounds: false,
+                reads_news: false,
             },
         );
         thread

@@ -1,28 +1,62 @@
 // SPDX-License-Identifier: MIT
-//! What a loop writes again and again.
+//! What a loop writes again and again, and what it reads of others.
 //!
 //! In: a window and its analysis. Out: words with the values that they get in several rounds, by
-//! which a later stage sees that the thread gives back, again and again, what another one polls.
-//! Blind spot: values that are new each time.
+//! which a later stage sees that the thread gives back, again and again, what another one polls;
+//! and words that the loop only reads, by which it sees that others change them. Blind spots:
+//! values that are new each time; what a loop reads that goes through much memory.
 
 use std::ops::Range;
 
 use flagfinder_analysis::Analysis;
 use flagfinder_machine::Window;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// In so many rounds at least.
 const ROUNDS: u32 = 3;
 /// Most words that are told.
 const MOST: usize = 256;
+/// A loop that reads more words goes through memory.
+const MOST_READ: usize = 32;
 /// A word this near to the stack pointer is the thread's own.
 const FRAMES: u64 = 1 << 16;
 
-/// Run-time addresses and values.
-pub(crate) fn words(window: &Window, analysis: &Analysis) -> Vec<(u64, u64)> {
+/// Run-time addresses and values that it writes.
+pub(crate) fn rewritten(window: &Window, analysis: &Analysis) -> Vec<(u64, u64)> {
     let spin = &analysis.spin;
     let steps = spin.first_step()..spin.end.min(window.len());
     in_rounds(window, steps, |step| spin.round_of(step))
+}
+
+/// Run-time addresses and sizes of what it only reads.
+pub(crate) fn read(window: &Window, analysis: &Analysis) -> Vec<(u64, u32)> {
+    let spin = &analysis.spin;
+    only_read(window, spin.first_step()..spin.end.min(window.len()))
+}
+
+fn only_read(window: &Window, steps: Range<u32>) -> Vec<(u64, u32)> {
+    let (mut read, mut written) = (FxHashSet::default(), FxHashSet::default());
+    for step in steps.filter(|step| !window.is_silent(*step)) {
+        let stack = window.rsp(step);
+        for access in window.accesses(step) {
+            let Some(address) = access.address.filter(|at| !is_own(*at, stack)) else {
+                continue;
+            };
+            match access.write {
+                true => written.insert(address),
+                false => access.bytes <= 8 && read.insert((address, access.bytes)),
+            };
+        }
+    }
+    read.retain(|(address, _)| !written.contains(address));
+    match read.len() <= MOST_READ {
+        true => read.into_iter().collect(),
+        false => Vec::new(),
+    }
+}
+
+fn is_own(address: u64, stack: u64) -> bool {
+    address.wrapping_sub(stack) < FRAMES || stack.wrapping_sub(address) < FRAMES
 }
 
 fn in_rounds(
@@ -42,7 +76,7 @@ fn in_rounds(
             let Some(word) = access.address.zip(value) else {
                 continue;
             };
-            if word.0.wrapping_sub(stack) < FRAMES || stack.wrapping_sub(word.0) < FRAMES {
+            if is_own(word.0, stack) {
                 continue;
             }
             let round = round_of(step);
@@ -89,5 +123,29 @@ mod tests {
         let words = in_rounds(&window, all.clone(), |step| (step / STEPS) as usize);
         assert_eq!(words, [(0x1000, 0), (0x1000, 1)]);
         assert_eq!(in_rounds(&window, all, |_| 0), [], "in one round");
+    }
+
+    #[test]
+    fn a_word_is_only_read_if_the_loop_does_not_write_it_and_others_may_have_it() {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        let accesses = [
+            (0x1000, false),
+            (0x2000, true),
+            (0x2000, false),
+            (0x7000_0008, false),
+        ];
+        for (address, write) in accesses {
+            let mut decoder = Decoder::with_ip(64, &[0x90], 0x400, DecoderOptions::NONE);
+            let code = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(code, Value::of(0x7000_0000));
+            window.push_access(Access {
+                address: Some(address),
+                bytes: 4,
+                write,
+                value: Value::of(1),
+            });
+        }
+        assert_eq!(only_read(&window, 0..window.len()), [(0x1000, 4)]);
     }
 }
