@@ -312,6 +312,7 @@ fn try_candidates<'p>(
     let begin = Instant::now();
     let seen = values::try_out(flags, asks, most, try_words, || begin.elapsed())?;
     (thread.thrown, thread.moves) = (seen.thrown, seen.moves);
+    thread.not_all_tried = seen.is_cut;
     if Rule::ProofOrder.is_on() {
         rank(flags, |flag| is_failure(process, &thread.thrown, flag));
     }

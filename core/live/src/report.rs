@@ -72,6 +72,9 @@ pub struct ThreadReport {
     /// Words by whose values its copy left the loop only as an exception does.
     #[serde(skip)]
     pub thrown: Vec<u64>,
+    /// There was no time to try all of its words in copies.
+    #[serde(skip)]
+    pub not_all_tried: bool,
     /// An answer that its copy was given is not known to be the true one.
     #[serde(skip)]
     pub is_assumed: bool,
@@ -117,6 +120,7 @@ impl ThreadReport {
             moves: Vec::new(),
             serves: false,
             thrown: Vec::new(),
+            not_all_tried: false,
             is_assumed: false,
             halted: None,
             steps: 0,

@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     pub thrown: Vec<u64>,
     /// A copy in which the first was changed gave the second another value.
     pub moves: Vec<(u64, u64)>,
+    /// There was no time to try all of them.
+    pub is_cut: bool,
 }
 
 /// Tries at most `most` candidates, and so many further ones as long as none ends the loop. `clock`
@@ -50,6 +52,7 @@ pub(crate) fn try_out(
         }
         let is_further = flags[*at].word().is_none();
         if is_further && spent > FURTHER {
+            seen.is_cut = true;
             continue;
         }
         let begin = clock();
@@ -76,7 +79,10 @@ pub(crate) fn try_out(
             .filter(|(word, _)| word.value != first.value || flag.flag.value.exit.is_none())
             .collect();
         for (word, when) in others {
-            if flag.outcome() == Some(Outcome::Leaves) || spent + (clock() - begin) > FURTHER {
+            let is_known = flag.outcome() == Some(Outcome::Leaves);
+            let is_late = spent + (clock() - begin) > FURTHER;
+            seen.is_cut |= is_late && !is_known;
+            if is_known || is_late {
                 break;
             }
             let result = try_words(&[word])?;

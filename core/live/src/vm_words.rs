@@ -211,6 +211,9 @@ pub(crate) fn settle(
         }
         _ => None,
     };
+    // Another one may end the loop as well.
+    let is_cut = thread.not_all_tried;
+    let chosen = chosen.filter(|&at| is_owed(at) || !is_cut);
     let fixed = chosen.and_then(|at| Some((at, (tests.never_changes)(&flags[at])?)));
     let chosen = chosen.filter(|_| fixed.is_none());
     let name = |flag: &Candidate| flag.flag.name.clone();
@@ -251,6 +254,10 @@ pub(crate) fn settle(
                  one of them: {}",
                 names.len(),
                 names.join(", ")
+            );
+        } else if let (true, [one]) = (is_cut, names.as_slice()) {
+            thread.reason = format!(
+                "the loop ends by {one}, but there was no time to try all words that it tests"
             );
         } else if !is_open {
             thread.reason = format!(

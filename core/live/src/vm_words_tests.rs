@@ -98,6 +98,20 @@ fn the_word_that_alone_ends_the_loop_is_the_flag() {
 }
 
 #[test]
+fn a_word_is_not_the_only_one_if_there_was_no_time_to_try_all() {
+    let chosen = |not_all_tried: bool, owing: Owing| {
+        let mut thread = settled(vec![word("state", Returns)], None);
+        thread.flags = vec![word("state", Leaves)];
+        thread.not_all_tried = not_all_tried;
+        settle(&mut thread, &mut vec![owing], true, &NOTHING);
+        first(&thread)
+    };
+    assert_eq!(chosen(false, Owing::Nobody).as_deref(), Some("state"));
+    assert_eq!(chosen(true, Owing::Nobody), None);
+    assert_eq!(chosen(true, Owing::Proved).as_deref(), Some("state"));
+}
+
+#[test]
 fn the_owed_word_of_several_is_the_flag() {
     let words = [("length", Leaves), ("state", Leaves)];
     assert_eq!(flag(&words, None), None);
