@@ -44,7 +44,8 @@ final class Truth {
      * collection would move those again whose addresses were told.
      */
     @SuppressWarnings("deprecation")
-    static synchronized void field(String name, Object object, Class<?> owner, String field, int size) {
+    static synchronized void field(
+            String name, Object object, Class<?> owner, String field, int size) {
         if (!isMoved) {
             System.gc();
             System.gc();

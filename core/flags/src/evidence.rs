@@ -137,8 +137,8 @@ impl Outside {
         self.parting == Some(pc) || self.also_parting.contains(&pc)
     }
 
-    /// What the other runs, or the code, say about leaving by the branch at `pc`. The second is what
-    /// the sign's sentence is about.
+    /// What the other runs, or the code, say about leaving by the branch at `pc`. The second is
+    /// what the sign's sentence is about.
     pub(crate) fn exit(&self, pc: u64) -> Option<(Rule, String)> {
         let plain = |rule| Some((rule, String::new()));
         if self.parting == Some(pc) {

@@ -301,7 +301,8 @@ rules! {
     }
     Threads {
         OneMoment "one-moment" Pass,
-            "In a core, a word is at most assumed, unless a thread that waits itself is to write it."
+            "In a core, a word is at most assumed, unless a thread that waits itself is to write \
+             it."
         ServesMachine "serves-machine" Pass,
             "A thread that serves a virtual machine and looks seldom has no flag."
         IdleBesideProgress "idle-beside-progress" Pass,

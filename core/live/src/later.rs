@@ -320,7 +320,8 @@ struct Seen {
     /// At so many looks the value was there that ends the loop, and it came so often.
     there: u32,
     came: u32,
-    /// The value with which the loop went on. The word counts, and has gone past the value that ends the loop.
+    /// The value with which the loop went on. The word counts, and has gone past the value that
+    /// ends the loop.
     first: Option<u64>,
     is_past: bool,
     /// Places of the thread, those that are not of its loop, and how often it went there.
