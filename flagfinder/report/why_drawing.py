@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 from flagfinder.live.why_chain import WhyReport
+from flagfinder.live.why_html import html_text
 from flagfinder.live.why_links import WhyLink, WhyNode
 from flagfinder.shared.spot import Spot
-from flagfinder.shared.visible import visible
 
 _BOX, _ROW, _GAP = 112, 140, 150  # heights of a thread's box and row; between two columns
 _ALL, _LEAST = 1190, 320  # width that a page has for it, and of a column
@@ -21,11 +20,6 @@ _COLORS = {
     "by-reference": "var(--code)",
     "assumed": "var(--assumed)",
 }
-
-
-def html_text(text: str) -> str:
-    """The text as HTML; control characters are shown."""
-    return escape(visible(text))
 
 
 class Drawing:

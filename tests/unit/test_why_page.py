@@ -13,6 +13,7 @@ import pytest
 
 from flagfinder.live.why_chain import WhyReport, why_text
 from flagfinder.report.why_page import why_page
+from flagfinder.shared.visible import visible
 
 EVIL = "</svg><script>x</script><!--DATA-->\x1b[31m"
 
@@ -134,3 +135,16 @@ def test_every_link_has_its_arrow_and_its_evidence() -> None:
     boxes = [box.get("class") for box in drawing.iter("rect")]
     assert boxes.count("process") == 2
     assert boxes.count("thread") == 3
+
+
+def test_a_notebook_and_print_show_the_story() -> None:
+    told = report(EVIL)
+    shown = told._repr_html_()
+    assert "<script>" not in shown and "\x1b" not in shown
+    parts = [html.unescape("".join(part.itertext())) for part in xml.fromstring(f"<p>{shown}</p>")]
+    assert [*parts[: len(told.story)], parts[-1]] == [
+        *map(visible, told.story),
+        visible(f"next: {EVIL}"),
+    ]
+    assert "color:#d1383f" in shown, "a deadlock is a fault"
+    assert str(told) == why_text(told)
