@@ -114,7 +114,7 @@ fn in_order(threads: &[(u32, Vec<u32>)]) -> Vec<(u32, u32)> {
 }
 
 impl Tested {
-    fn command(pid: u32, text: &str) -> Tested {
+    pub(super) fn command(pid: u32, text: &str) -> Tested {
         Tested {
             pid,
             tid: None,
