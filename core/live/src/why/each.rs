@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use flagfinder_failure::{Failure, UNAVAILABLE};
+use flagfinder_linux::clock::Effort;
 use flagfinder_linux::proc::{program, Stat};
 use flagfinder_step::Helper;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -30,6 +31,9 @@ const MOST_PROCESSES: usize = 256;
 const AT_ONCE: usize = 8;
 /// Least time for a process that polls.
 const LEAST: Duration = Duration::from_millis(100);
+/// Processor time to read which tests processes are in, before one is looked at: libraries of a
+/// virtual machine of Java take most of it.
+const TESTS: Duration = Duration::from_secs(2);
 /// How long the last helper may take once none is started any more.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// And beyond the time limit, to hand over what it has.
@@ -48,7 +52,6 @@ pub fn why_each(
     patience: Duration,
     hear: &dyn Fn(&Answered),
 ) -> (Vec<Answered>, usize) {
-    let begin = Instant::now();
     let deadline = &options.deadline;
     let patience = deadline.at_most(patience);
     let watched = &pids[..pids.len().min(MOST_PROCESSES)];
@@ -57,10 +60,11 @@ pub fn why_each(
         let process = processes.get(*pid);
         process.is_some_and(|process| !process.wants_stepping())
     });
-    let first = only_tests(&mut processes, &polling, in_source);
+    let first = only_tests(&mut processes, &polling, in_source, deadline.at_most(TESTS));
     for (pid, report) in &first {
         hear(&(*pid, Ok(report.clone())));
     }
+    let begin = Instant::now();
     let mut helpers = Helpers {
         first,
         left: polling.iter().copied().collect(),
@@ -134,10 +138,17 @@ fn only_tests(
     processes: &mut Processes,
     pids: &[u32],
     in_source: &InSource,
+    time: Duration,
 ) -> FxHashMap<u32, WhyReport> {
-    let leaves: Vec<u32> = pids.iter().rev().copied().collect();
+    let effort = Effort::begin();
     let mut first: FxHashMap<u32, WhyReport> = FxHashMap::default();
-    for test in tested::tests(processes, &leaves, in_source) {
+    let leaves = pids.iter().rev().take_while(|_| !effort.exceeds(time));
+    let tests = leaves.flat_map(|pid| tested::tests_within(processes, &[*pid], in_source, time));
+    for test in tests.collect::<Vec<_>>() {
+        // What started a program that is a test is none itself.
+        if test.command.is_some() && !first.is_empty() {
+            continue;
+        }
         let pid = test.pid;
         let report = first.entry(pid).or_insert_with(|| {
             let main = processes.get(pid).and_then(|one| one.activity(pid));
