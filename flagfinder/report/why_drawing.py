@@ -10,7 +10,8 @@ from flagfinder.live.why_html import html_text
 from flagfinder.live.why_links import WhyLink, WhyNode
 from flagfinder.shared.spot import Spot
 
-_BOX, _ROW, _GAP = 112, 140, 150  # heights of a thread's box and row; between two columns
+# Heights of a thread's box, of one that is narrow, and below it; between two columns.
+_BOX, _NARROW_BOX, _BELOW, _GAP = 112, 152, 28, 150
 _ALL, _LEAST = 1190, 320  # width that a page has for it, and of a column
 _LEFT, _EDGE = 10, 44  # beside the columns; right of the last one are arrows
 _COLORS = {
@@ -44,10 +45,14 @@ class Drawing:
         # Of the column that is as broad as the page the width is not known: 0.
         self._wide = 0 if in_one_column or share < _LEAST else share
         rows = max((len(nodes) for nodes in self._threads.values()), default=0)
+        # Lines are wrapped where they have less room.
+        self._box = _NARROW_BOX if in_one_column else _BOX
+        self._row = self._box + _BELOW
+        self._called = "lines dim" if in_one_column else "line dim"
         self._frames: dict[int, tuple[int, int, int]] = {}  # left, top and height by process
         left, top = _LEFT, 4
         for pid, nodes in self._threads.items():
-            height = (rows if self._wide else len(nodes)) * _ROW + 24
+            height = (rows if self._wide else len(nodes)) * self._row + 24
             self._frames[pid] = (left, top, height)
             if self._wide:
                 left += self._wide + _GAP
@@ -99,17 +104,17 @@ class Drawing:
                 kind = "thread root" if is_root else "thread"
                 yield (
                     f'<rect class="{kind}" x="{x}" y="{y}" {self._broad(40)} '
-                    f'height="{_BOX}" rx="5"/>'
+                    f'height="{self._box}" rx="5"/>'
                 )
                 at = self._where(node)
                 caller = at.caller if at is not None else None
                 words = [
                     ("line", f"{node.called} ({node.name})"),
                     ("at", f"at {at}" if at is not None else ""),
-                    ("line dim", f"called at {caller}" if caller is not None else ""),
+                    (self._called, f"called at {caller}" if caller is not None else ""),
                     ("lines dim", self._does(node)),
                 ]
-                yield _label(x + 12, y + 6, self._broad(64), _BOX - 12, kind, words)
+                yield _label(x + 12, y + 6, self._broad(64), self._box - 12, kind, words)
 
     def _does(self, node: WhyNode) -> str:
         root = self._report.root
@@ -125,14 +130,14 @@ class Drawing:
 
     def _place(self, node: WhyNode) -> tuple[int, int]:
         left, top, _ = self._frames[node.pid]
-        return left + 20, top + 34 + self._threads[node.pid].index(node) * _ROW
+        return left + 20, top + 34 + self._threads[node.pid].index(node) * self._row
 
     def _arrow(self, number: int, link: WhyLink, tip: str) -> str:
         if link.owed_by is None:
             return ""
         (x1, y1), (x2, y2) = self._place(link.waiter), self._place(link.owed_by)
         wide = self._wide - 40
-        y1, y2 = y1 + _BOX // 2, y2 + _BOX // 2
+        y1, y2 = y1 + self._box // 2, y2 + self._box // 2
         if x1 == x2:  # along the right side
             side = x1 + wide if self._wide else -_EDGE - 20  # from the right side of the page
             bend = side + 46 + min(8 * number, 24)

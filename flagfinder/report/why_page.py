@@ -5,12 +5,8 @@ the evidence of a link on a click.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
-from datetime import datetime
 
-from flagfinder import _core
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.live.why_html import html_line, html_text
 from flagfinder.live.why_links import WhyLink, WhyNode
@@ -18,7 +14,6 @@ from flagfinder.live.why_story import Line, legend
 from flagfinder.report.page import fill_page
 from flagfinder.report.why_drawing import Drawing
 from flagfinder.shared.spot import Spot
-from flagfinder.shared.visible import quote_command
 
 # What stands left and right of the drawing.
 _AROUND = 81
@@ -35,7 +30,6 @@ def why_page(report: WhyReport, others: Sequence[WhyReport] = ()) -> str:
         {
             "TITLE": html_text(report.story[0]),
             "SUBTITLE": html_text(f"process {report.pid}: {report.program}"),
-            "ORIGIN": html_text(_origin()),
             "KIND": _role(report.lines[0]),
             "ANSWER": html_line(report.lines[0]),
             "STORY": "".join(f"<li>{html_line(line)}</li>" for line in report.lines[1:]),
@@ -51,13 +45,6 @@ def why_page(report: WhyReport, others: Sequence[WhyReport] = ()) -> str:
             "NEXT": "".join(f"<p><code>{html_text(command)}</code></p>" for command in report.next),
         },
     )
-
-
-def _origin() -> str:
-    """On which machine, when, and by which command this was asked."""
-    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-    command = quote_command("flagfinder", *sys.argv[1:])
-    return f"{os.uname().nodename}, {when}, flagfinder {_core.VERSION}: {command}"
 
 
 def _other(report: WhyReport) -> str:
