@@ -148,3 +148,17 @@ def test_a_notebook_and_print_show_the_story() -> None:
     ]
     assert "color:#d1383f" in shown, "a deadlock is a fault"
     assert str(told) == why_text(told)
+
+
+def test_a_box_is_as_high_as_what_stands_in_it() -> None:
+    def heights(name: str) -> list[int]:
+        page = why_page(report(name))
+        drawings = map(xml.fromstring, re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+        boxes = (
+            box for one in drawings for box in one.iter("rect") if box.get("class") == "thread"
+        )
+        return sorted({int(box.get("height") or 0) for box in boxes})
+
+    wide, narrow = heights("a lock with a name of some words " * 2)
+    (least,) = heights("app")
+    assert least < wide < narrow
