@@ -81,7 +81,8 @@ def draw_page(page: Path, picture: Path) -> None:
 
 def main() -> int:
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="ff-pictures-") as name:
+    # The pictures show its path.
+    with tempfile.TemporaryDirectory(prefix="demo-", dir="/tmp") as name:
         scratch = Path(name)
         program = histogram(scratch)
         with silent_producer(scratch) as fifo:
@@ -95,14 +96,13 @@ def main() -> int:
                     )
                 finally:
                     hung.kill()
-        events, graph, page = (str(scratch / f"run.{kind}") for kind in ("events", "graph", "html"))
-        subprocess.run(
-            [*FLAGFINDER, "events", "record", "-q", "-o", events, "--", "sh", "-c", LATE],
-            check=True,
-        )
-        subprocess.run([*FLAGFINDER, "graph", "build", "-q", events, "-o", graph], check=True)
-        subprocess.run([*FLAGFINDER, "report", "-q", graph, "-o", page], check=True)
-        draw_page(Path(page), PICTURES / "report.png")
+        for words in (
+            ["events", "record", "-q", "-o", "run.events", "--", "sh", "-c", LATE],
+            ["graph", "build", "-q", "run.events", "-o", "run.graph"],
+            ["report", "run.graph", "-o", "run.html"],
+        ):
+            subprocess.run([*FLAGFINDER, *words], check=True, cwd=scratch)
+        draw_page(scratch / "run.html", PICTURES / "report.png")
     return 0
 
 

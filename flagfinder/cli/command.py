@@ -42,6 +42,11 @@ flagfinder.error/1: `error` with `what` failed, what was `found`, the `fix` and 
 """
 
 
+# Those that start a program which stands behind --.
+_STARTERS = tuple(f"flagfinder {verb}" for verb in ("record", "guard", "events record", "overhead"))
+_MOST_VERBS = 3
+
+
 def build_parser(words: Sequence[str] | None = None) -> Parser:
     """The command line: the verb that ``words`` ask for, the names of all verbs where they ask for
     none, or all verbs with their options (None).
@@ -141,6 +146,7 @@ def run(
         build_parser(own).print_help()
         return FlagfinderError.exit_code
     if own[0] == "help":
+        _refuse_unknown_verb(own[1:])
         build_parser([*own[1:2], "--help"]).parse_args([*own[1:2], "--help"])
     _refuse_unknown_verb(own)
     parsed = _parse(build_parser(own), own, argparse.Namespace(command=target, **(preset or {})))
@@ -155,17 +161,26 @@ def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> 
     parsed, unknown = parser.parse_known_args(words, preset)
     if not unknown:
         return parsed
-    verb = " ".join(("flagfinder", *words[:1]))
+    verb = f"flagfinder {words[0]}"
     fix = f"`{verb} --help` shows the options and examples."
-    if near := _near(unknown[0].partition("=")[0], parser.options_of(words[0])):
+    option = unknown[0].partition("=")[0]
+    if not option.startswith("-"):
+        if parsed.command is None and parsed.leaf.prog in _STARTERS:
+            behind = quote_command(*unknown)
+            fix = f"Put -- in front of the program: {parsed.leaf.prog} .. -- {behind}"
+    elif others := _verbs_with(option):
+        fix = f"{option} is an option of {', '.join(others[:_MOST_VERBS])}. {fix}"
+    elif near := _near(option, parser.options_of(words[0])):
         fix = f"Did you mean {near}? {fix}"
-    if words[0] == "record" and parsed.command is None and not unknown[0].startswith("-"):
-        fix = (
-            f"Put -- in front of the program: flagfinder {words[0]} .. -- {quote_command(*unknown)}"
-        )
     raise UsageError(
         "The command line isn't understood", f"unknown: {quote_command(*unknown)}", fix
     )
+
+
+def _verbs_with(option: str) -> list[str]:
+    """The verbs that have this option."""
+    every = build_parser()
+    return [f"`{verb}`" for verb in VERBS if option in every.options_of(verb)]
 
 
 def _refuse_unknown_verb(words: Sequence[str]) -> None:

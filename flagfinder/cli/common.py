@@ -155,20 +155,23 @@ class ProcessId(Number):
         try:
             pid = super().__call__(text)
         except argparse.ArgumentTypeError as error:
-            named = re.fullmatch(r"[A-Za-z][\w.-]*", text, re.ASCII)
-            found = f"; `flagfinder why -n {text}` finds it by name" if named else ""
-            raise argparse.ArgumentTypeError(f"{error}{found}") from None
+            if not re.fullmatch(r"[A-Za-z][\w.-]*", text, re.ASCII):
+                raise
+            fix = f"`flagfinder why -n {text}` finds it by name, and says its id."
+            raise UsageError(f"{_short(text)} is no process id", str(error), fix) from None
         status = status_of(pid)
         process, parent = status.get("Tgid"), status.get("PPid")
+        found = fix = ""
         if process not in (None, str(pid)):
-            raise argparse.ArgumentTypeError(f"{pid} is a thread of process {process}; name that")
-        if has_ended(status):
-            raise argparse.ArgumentTypeError(
-                f"process {pid} has ended; its parent, process {parent}, has not asked for its "
-                f"exit status. Ask the parent: `flagfinder why {parent}`"
-            )
-        if is_of_kernel(pid):
-            raise argparse.ArgumentTypeError(f"{pid} is a thread of the kernel. {NOT_OF_KERNEL}")
+            found = f"{pid} is a thread of process {process}"
+            fix = f"Name the process: {process}. `flagfinder why {pid}` begins with the thread."
+        elif has_ended(status):
+            found = f"its parent, process {parent}, has not asked for its exit status"
+            fix = f"Ask the parent: `flagfinder why {parent}`"
+        elif is_of_kernel(pid):
+            found, fix = "it is a thread of the kernel", NOT_OF_KERNEL
+        if found:
+            raise UsageError(f"{pid} is no process that can be looked at", found, fix)
         return pid
 
 
@@ -182,6 +185,18 @@ ADDRESS = Number("address", 0, 2**64 - 1, base=0)
 WORD_SIZE = Number("number of bytes", 1, 8)
 SIZE = Size()
 SECONDS = Seconds()
+
+
+def core_file(text: str) -> Path:
+    """The path of a core file, for argparse. A process's id is a likely mistake."""
+    path = Path(text)
+    if text.isdecimal() and not path.exists():
+        raise UsageError(
+            f"{text} is no core file",
+            f"there is no file {text}; it may be the id of a process",
+            f"`flagfinder why {text}` asks a live process, and `gcore {text}` writes its core.",
+        )
+    return path
 
 
 class _Need(NamedTuple):
@@ -316,6 +331,23 @@ def add_places(parser: Parser, program: str) -> None:
         metavar="DIR",
         help="where the files of the process lie (default: this machine's)",
     )
+
+
+def check_sysroot(path: Path | None) -> None:
+    """Raises UsageError where the files of a dead process lie in no folder."""
+    from flagfinder.live.apart import use_apart  # few name one
+
+    def check() -> None:
+        assert path is not None
+        if not path.is_dir():
+            raise UsageError(
+                "The files of the process can't be read",
+                f"{path} is no folder",
+                "Name the folder below which they lie as on their machine: DIR/usr/lib/..",
+            )
+
+    if path is not None:
+        use_apart(path, check)
 
 
 def add_threads(parser: Parser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import (
@@ -16,6 +15,8 @@ from flagfinder.cli.common import (
     add_threads,
     add_timeout,
     add_verb,
+    check_sysroot,
+    core_file,
 )
 from flagfinder.cli.spin import ask_and_show
 from flagfinder.live.apart import Told
@@ -41,7 +42,7 @@ program, or files that are not those of the process"""
 def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "core", VERBS["core"], _EXAMPLES, run)
     parser.add_argument(
-        "core", type=Path, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4"
+        "core", type=core_file, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4"
     )
     add_places(parser, "the executable")
     add_threads(parser)
@@ -56,6 +57,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    check_sysroot(options.sysroot)
+
     def question(so_far: Callable[[str], object], _: Told) -> SpinFields:
         return look_at_core(
             options.core,

@@ -79,9 +79,15 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     elif reached.left_out:
         pass  # it was said
     elif options.end:
-        terminal.warning("no `flagfinder record` runs here that could be ended")
+        terminal.warning(
+            "no `flagfinder record` runs here that could be ended; `flagfinder record -o FILE -- "
+            "PROGRAM` begins one"
+        )
     elif marked:
         terminal.message(f"marked in the recording of process {', '.join(map(str, marked))}")
     else:
-        terminal.warning("no `flagfinder events record` runs here that could be marked")
+        terminal.warning(
+            "no `flagfinder events record` runs here that could be marked; `flagfinder events "
+            "record -o FILE --pid PID` begins one"
+        )
     return EXIT_FOUND if marked else EXIT_NOTHING_FOUND

@@ -24,7 +24,9 @@ from flagfinder.cli.common import (
     add_places,
     add_timeout,
     add_verb,
+    check_sysroot,
     check_writable,
+    core_file,
     write_page,
 )
 from flagfinder.live.apart import Told, report_apart
@@ -115,7 +117,9 @@ def add_parser(subparsers: Subparsers) -> None:
         default=_APART,
         help=f"with --all: the time between the two looks (default {_APART:g})",
     )
-    parser.add_argument("--core", type=Path, help="an ELF core of a dead process instead")
+    parser.add_argument(
+        "--core", type=core_file, metavar="FILE", help="an ELF core of a dead process instead"
+    )
     parser.add_argument(
         "--coredump",
         type=_kept,
@@ -181,6 +185,10 @@ def add_parser(subparsers: Subparsers) -> None:
     )
 
 
+def _is_only_an_id(word: str) -> bool:
+    return word.isdecimal() and not Path(word).exists()
+
+
 def _is_dead(parsed: argparse.Namespace) -> bool:
     return parsed.core is not None or parsed.coredump is not None
 
@@ -204,6 +212,14 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         )
     if options.all:
         return _all(options, terminal)
+    if len(options.target) == 2 and all(map(_is_only_an_id, options.target)):
+        raise UsageError(
+            "One process can be asked, not more",
+            f"two process ids: {' and '.join(options.target)}",
+            f"`flagfinder why {options.target[0]}` goes on to each process that its chain leads "
+            "to. `--children` asks those that it started, `--all` all of this machine.",
+        )
+    check_sysroot(options.sysroot)
     if options.html is not None:
         check_writable(options.html)
     with contextlib.ExitStack() as kept:

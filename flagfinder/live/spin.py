@@ -46,6 +46,7 @@ from flagfinder.live.deadline import (
 from flagfinder.shared.build import build, check_schema
 from flagfinder.shared.own_proc import require_own_proc
 from flagfinder.shared.record import dataclass, field
+from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import SpinClass, SpinFields, SpinThreadFields, Via, WaitFields
@@ -117,6 +118,19 @@ class SpinThread:
             return None
         return loop.when
 
+    def __str__(self) -> str:
+        """What it polls or waits for, in a line."""
+        told = self.reason
+        if self.waits_until is not None:
+            told = f"its loop ends when {self.waits_until}"
+        elif self.flag is not None:
+            told = f"polls {self.flag.name}"
+            if self.flag.exit_when is not None:
+                told += f", until {self.flag.exit_when}"
+        elif self.wait is not None:
+            told = self.wait.summary
+        return f"thread {self.tid} ({self.name}): {told}"
+
     @property
     def python_loop(self) -> PythonLoop | None:
         """The Python loop that it is in, where one is known."""
@@ -137,6 +151,11 @@ class SpinReport:
     notes: tuple[str, ...]
     not_asked: tuple[str, ...]
     raw: SpinFields = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """A line for each thread, and notes."""
+        lines = [f"process {self.pid} ({self.program})", *map(str, self.threads), *self.notes]
+        return "\n".join(map(visible, lines))
 
     @classmethod
     def from_json(cls, text: str) -> SpinReport:

@@ -111,6 +111,17 @@ class WhyReport:
         spots = [link.at for link in ring] or [self.root.at, *before]
         return next((spot for spot in spots if spot is not None and spot.file is not None), None)
 
+    def __str__(self) -> str:
+        """The story, notes and what to do next."""
+        return why_text(self)
+
+    def _repr_html_(self) -> str:
+        """The same as a notebook shows it."""
+        from flagfinder.live.why_html import notebook  # noqa: PLC0415  # few need it
+
+        further = (*self.notes, *(f"next: {command}" for command in self.next))
+        return notebook(self.lines, further)
+
     def of_the_dead(self) -> WhyReport:
         """The same once its processes have ended: there is no command left to run."""
         self.raw["next"] = []

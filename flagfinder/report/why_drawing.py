@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
+from math import ceil
 
 from flagfinder.live.why_chain import WhyReport
+from flagfinder.live.why_html import html_text
 from flagfinder.live.why_links import WhyLink, WhyNode
 from flagfinder.shared.spot import Spot
-from flagfinder.shared.visible import visible
 
-_BOX, _ROW, _GAP = 112, 140, 150  # heights of a thread's box and row; between two columns
+# Heights of a line in a thread's box, of its edges, and below it; between two columns.
+_LINE, _EDGES, _BELOW, _GAP = 20, 14, 28, 150
+# Widths of a letter at most, and of a column without what is not for letters, on a narrow page.
+_LETTER, _NARROW = 7.0, 256
 _ALL, _LEAST = 1190, 320  # width that a page has for it, and of a column
 _LEFT, _EDGE = 10, 44  # beside the columns; right of the last one are arrows
 _COLORS = {
@@ -21,11 +24,6 @@ _COLORS = {
     "by-reference": "var(--code)",
     "assumed": "var(--assumed)",
 }
-
-
-def html_text(text: str) -> str:
-    """The text as HTML; control characters are shown."""
-    return escape(visible(text))
 
 
 class Drawing:
@@ -50,10 +48,15 @@ class Drawing:
         # Of the column that is as broad as the page the width is not known: 0.
         self._wide = 0 if in_one_column or share < _LEAST else share
         rows = max((len(nodes) for nodes in self._threads.values()), default=0)
+        room = self._wide - 64 if self._wide else _NARROW
+        nodes = [node for nodes in self._threads.values() for node in nodes]
+        most = max((self._lines(node, room) for node in nodes), default=1)
+        self._box = _EDGES + _LINE * most
+        self._row = self._box + _BELOW
         self._frames: dict[int, tuple[int, int, int]] = {}  # left, top and height by process
         left, top = _LEFT, 4
         for pid, nodes in self._threads.items():
-            height = (rows if self._wide else len(nodes)) * _ROW + 24
+            height = (rows if self._wide else len(nodes)) * self._row + 24
             self._frames[pid] = (left, top, height)
             if self._wide:
                 left += self._wide + _GAP
@@ -105,17 +108,33 @@ class Drawing:
                 kind = "thread root" if is_root else "thread"
                 yield (
                     f'<rect class="{kind}" x="{x}" y="{y}" {self._broad(40)} '
-                    f'height="{_BOX}" rx="5"/>'
+                    f'height="{self._box}" rx="5"/>'
                 )
-                at = self._where(node)
-                caller = at.caller if at is not None else None
-                words = [
-                    ("line", f"{node.called} ({node.name})"),
-                    ("at", f"at {at}" if at is not None else ""),
-                    ("line dim", f"called at {caller}" if caller is not None else ""),
-                    ("lines dim", self._does(node)),
-                ]
-                yield _label(x + 12, y + 6, self._broad(64), _BOX - 12, kind, words)
+                words = self._words(node)
+                yield _label(x + 12, y + 6, self._broad(64), self._box - 12, kind, words)
+
+    def _words(self, node: WhyNode) -> list[tuple[str, str]]:
+        """What stands in its box: class and text."""
+        at = self._where(node)
+        caller = at.caller if at is not None else None
+        return [
+            ("line", f"{node.called} ({node.name})"),
+            ("at", f"at {at}" if at is not None else ""),
+            ("lines dim", f"called at {caller}" if caller is not None else ""),
+            ("lines dim", self._does(node)),
+        ]
+
+    def _lines(self, node: WhyNode, room: int) -> int:
+        """How many lines they take in so many pixels. The page cuts the first, and shows at most
+        two of a place and three of others.
+        """
+        found = 1
+        for name, text in self._words(node)[1:]:
+            length = len(text) * _LETTER / room
+            # Lines end where words do.
+            wrapped = ceil(length) if length <= 1 else ceil(1.25 * length)
+            found += min(2 if name == "at" else 3, wrapped)
+        return found
 
     def _does(self, node: WhyNode) -> str:
         root = self._report.root
@@ -131,14 +150,14 @@ class Drawing:
 
     def _place(self, node: WhyNode) -> tuple[int, int]:
         left, top, _ = self._frames[node.pid]
-        return left + 20, top + 34 + self._threads[node.pid].index(node) * _ROW
+        return left + 20, top + 34 + self._threads[node.pid].index(node) * self._row
 
     def _arrow(self, number: int, link: WhyLink, tip: str) -> str:
         if link.owed_by is None:
             return ""
         (x1, y1), (x2, y2) = self._place(link.waiter), self._place(link.owed_by)
         wide = self._wide - 40
-        y1, y2 = y1 + _BOX // 2, y2 + _BOX // 2
+        y1, y2 = y1 + self._box // 2, y2 + self._box // 2
         if x1 == x2:  # along the right side
             side = x1 + wide if self._wide else -_EDGE - 20  # from the right side of the page
             bend = side + 46 + min(8 * number, 24)

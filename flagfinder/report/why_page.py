@@ -5,19 +5,15 @@ the evidence of a link on a click.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
-from datetime import datetime
 
-from flagfinder import _core
 from flagfinder.live.why_chain import WhyReport
+from flagfinder.live.why_html import html_line, html_text
 from flagfinder.live.why_links import WhyLink, WhyNode
 from flagfinder.live.why_story import Line, legend
 from flagfinder.report.page import fill_page
-from flagfinder.report.why_drawing import Drawing, html_text
+from flagfinder.report.why_drawing import Drawing
 from flagfinder.shared.spot import Spot
-from flagfinder.shared.visible import quote_command
 
 # What stands left and right of the drawing.
 _AROUND = 81
@@ -34,10 +30,9 @@ def why_page(report: WhyReport, others: Sequence[WhyReport] = ()) -> str:
         {
             "TITLE": html_text(report.story[0]),
             "SUBTITLE": html_text(f"process {report.pid}: {report.program}"),
-            "ORIGIN": html_text(_origin()),
             "KIND": _role(report.lines[0]),
-            "ANSWER": _line(report.lines[0]),
-            "STORY": "".join(f"<li>{_line(line)}</li>" for line in report.lines[1:]),
+            "ANSWER": html_line(report.lines[0]),
+            "STORY": "".join(f"<li>{html_line(line)}</li>" for line in report.lines[1:]),
             "MARKS": html_text(legend([(one.links, one.root) for one in reports])),
             "OTHERS": "".join(map(_other, others)),
             "FITS": f"{drawing.width + _AROUND}px",
@@ -52,15 +47,8 @@ def why_page(report: WhyReport, others: Sequence[WhyReport] = ()) -> str:
     )
 
 
-def _origin() -> str:
-    """On which machine, when, and by which command this was asked."""
-    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-    command = quote_command("flagfinder", *sys.argv[1:])
-    return f"{os.uname().nodename}, {when}, flagfinder {_core.VERSION}: {command}"
-
-
 def _other(report: WhyReport) -> str:
-    story = "".join(f"<li>{_line(line)}</li>" for line in report.lines)
+    story = "".join(f"<li>{html_line(line)}</li>" for line in report.lines)
     return (
         f'<h3>process {report.pid} <span class="dim">{html_text(report.program)}</span></h3>'
         f'<ol class="story of-{_role(report.lines[0])}">{story}</ol>'
@@ -70,13 +58,6 @@ def _other(report: WhyReport) -> str:
 def _role(line: Line) -> str:
     """What the first piece of the story says of the hang."""
     return line[0][1] or "waits"
-
-
-def _line(line: Line) -> str:
-    return "".join(
-        f'<span class="{role}">{html_text(text)}</span>' if role else html_text(text)
-        for text, role in line
-    )
 
 
 def _who(node: WhyNode) -> str:

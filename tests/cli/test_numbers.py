@@ -14,7 +14,7 @@ import pytest
 from harness import assert_four_parts, flagfinder, live_or_skip
 
 from flagfinder.cli.command import main
-from flagfinder.cli.common import PID, Number, Seconds, Size
+from flagfinder.cli.common import PID, Number, Seconds, Size, core_file
 from flagfinder.cli.record import _text
 from flagfinder.cli.trace import _image
 from flagfinder.cli.watch import _site
@@ -24,7 +24,7 @@ from .verbs import Files, command_line, leaves
 
 pytestmark = pytest.mark.timeout(120)
 NUMERIC = (Number, Size, Seconds)
-OTHER = (None, Path, _image, _kept, _site, _text)
+OTHER = (None, Path, core_file, _image, _kept, _site, _text)
 BAD = ["-1", str(-(2**63) - 1), str(2**64), "1e400", "inf", "nan", "0x", "", "x", "9" * 5000]
 
 

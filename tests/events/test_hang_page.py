@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import xml.etree.ElementTree as xml
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Pat
         for line in story
     )
     assert "No event was lost." in text
+    assert f"{os.uname().nodename}, 20" in text, "where it was made, and when"
 
 
 def test_the_page_needs_nothing_else(page: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from flagfinder.flags.flags import Loop, Report
 from flagfinder.graph.events import EventRecording
-from flagfinder.live.spin import SpinReport, SpinThread
+from flagfinder.live.spin import SpinReport, SpinThread, Wait
 from flagfinder.report.diff_report import show_flag_facts, show_report
 from flagfinder.report.events_report import recording_fields, show_recording
 from flagfinder.report.spin_report import show_spin
@@ -305,6 +305,16 @@ def test_threads_that_do_the_same_are_one_line(capsys: pytest.CaptureFixture[str
         "threads 30 and 31 (app), LongRunning: it waits for 15",
     ]
     assert shown[-1].strip() == "and 4 more threads: --explain"
+
+
+def test_a_report_of_spin_is_a_line_for_each_thread_where_it_is_printed() -> None:
+    waits = Wait("waits for fd 3", "read", None, (), cast(Any, {}))
+    report = _spin_report(_thread(21, "it computes\x1b"), replace(_thread(22), wait=waits))
+    assert str(report).splitlines() == [
+        "process 21 (/app)",
+        "thread 21 (app): it computes\\u001b",
+        "thread 22 (app): waits for fd 3",
+    ]
 
 
 @pytest.mark.parametrize(

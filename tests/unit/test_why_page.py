@@ -13,6 +13,7 @@ import pytest
 
 from flagfinder.live.why_chain import WhyReport, why_text
 from flagfinder.report.why_page import why_page
+from flagfinder.shared.visible import visible
 
 EVIL = "</svg><script>x</script><!--DATA-->\x1b[31m"
 
@@ -134,3 +135,30 @@ def test_every_link_has_its_arrow_and_its_evidence() -> None:
     boxes = [box.get("class") for box in drawing.iter("rect")]
     assert boxes.count("process") == 2
     assert boxes.count("thread") == 3
+
+
+def test_a_notebook_and_print_show_the_story() -> None:
+    told = report(EVIL)
+    shown = told._repr_html_()
+    assert "<script>" not in shown and "\x1b" not in shown
+    parts = [html.unescape("".join(part.itertext())) for part in xml.fromstring(f"<p>{shown}</p>")]
+    assert [*parts[: len(told.story)], parts[-1]] == [
+        *map(visible, told.story),
+        visible(f"next: {EVIL}"),
+    ]
+    assert "color:#d1383f" in shown, "a deadlock is a fault"
+    assert str(told) == why_text(told)
+
+
+def test_a_box_is_as_high_as_what_stands_in_it() -> None:
+    def heights(name: str) -> list[int]:
+        page = why_page(report(name))
+        drawings = map(xml.fromstring, re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+        boxes = (
+            box for one in drawings for box in one.iter("rect") if box.get("class") == "thread"
+        )
+        return sorted({int(box.get("height") or 0) for box in boxes})
+
+    wide, narrow = heights("a lock with a name of some words " * 2)
+    (least,) = heights("app")
+    assert least < wide < narrow

@@ -3,21 +3,24 @@
 //!
 //! Processes that wait are asked here, one after the other. Those that poll are asked by helpers,
 //! some at a time: each is looked at for a second. A chain that leads to one of these goes on with
-//! what its helper found. Blind spot: the more of them there are, the shorter each is looked at.
+//! what its helper found. Which test each is in is read before helpers take the processors. Blind
+//! spot: the more of them there are, the shorter each is looked at.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use flagfinder_failure::{Failure, UNAVAILABLE};
+use flagfinder_linux::clock::Effort;
+use flagfinder_linux::proc::{program, Stat};
 use flagfinder_step::Helper;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use super::process::Processes;
-use super::report::Chain;
+use super::report::{Chain, Node, RootKind};
 use super::terms::Terms;
-use super::{finish, tested, why, InSource, Search, WhyOptions, WhyReport};
-use crate::report::SpinReport;
+use super::{finish, so_far, tested, why, InSource, Search, WhyOptions, WhyReport};
+use crate::report::{Source, SpinReport};
 use crate::spin::SpinOptions;
 
 /// How long all processes of a tree are watched, at the same time.
@@ -28,6 +31,9 @@ const MOST_PROCESSES: usize = 256;
 const AT_ONCE: usize = 8;
 /// Least time for a process that polls.
 const LEAST: Duration = Duration::from_millis(100);
+/// Processor time to read which tests processes are in, before one is looked at: libraries of a
+/// virtual machine of Java take most of it.
+const TESTS: Duration = Duration::from_secs(2);
 /// How long the last helper may take once none is started any more.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// And beyond the time limit, to hand over what it has.
@@ -46,7 +52,6 @@ pub fn why_each(
     patience: Duration,
     hear: &dyn Fn(&Answered),
 ) -> (Vec<Answered>, usize) {
-    let begin = Instant::now();
     let deadline = &options.deadline;
     let patience = deadline.at_most(patience);
     let watched = &pids[..pids.len().min(MOST_PROCESSES)];
@@ -55,7 +60,13 @@ pub fn why_each(
         let process = processes.get(*pid);
         process.is_some_and(|process| !process.wants_stepping())
     });
+    let first = only_tests(&mut processes, &polling, in_source, deadline.at_most(TESTS));
+    for (pid, report) in &first {
+        hear(&(*pid, Ok(report.clone())));
+    }
+    let begin = Instant::now();
     let mut helpers = Helpers {
+        first,
         left: polling.iter().copied().collect(),
         running: Vec::new(),
         found: Vec::new(),
@@ -104,6 +115,8 @@ pub fn why_each(
     }
     not_asked += helpers.left.len();
     let mut found = helpers.found;
+    let of_left = helpers.left.iter();
+    found.extend(of_left.filter_map(|pid| Some((*pid, Ok(helpers.first.remove(pid)?)))));
     let passed: FxHashSet<u32> = chains
         .iter_mut()
         .filter_map(|report| lead_on(report, &found))
@@ -119,11 +132,69 @@ pub fn why_each(
     (found, not_asked)
 }
 
+/// Of each of these processes that is in a test, which one, and no more. What was started last is
+/// read first: a runner starts what tests.
+fn only_tests(
+    processes: &mut Processes,
+    pids: &[u32],
+    in_source: &InSource,
+    time: Duration,
+) -> FxHashMap<u32, WhyReport> {
+    let effort = Effort::begin();
+    let mut first: FxHashMap<u32, WhyReport> = FxHashMap::default();
+    let leaves = pids.iter().rev().take_while(|_| !effort.exceeds(time));
+    let tests = leaves.flat_map(|pid| tested::tests_within(processes, &[*pid], in_source, time));
+    for test in tests.collect::<Vec<_>>() {
+        // What started a program that is a test is none itself.
+        if test.command.is_some() && !first.is_empty() {
+            continue;
+        }
+        let pid = test.pid;
+        let report = first.entry(pid).or_insert_with(|| {
+            let main = processes.get(pid).and_then(|one| one.activity(pid));
+            let at = Node {
+                pid,
+                tid: pid,
+                name: main.map_or_else(String::new, |main| main.name.clone()),
+                task: None,
+            };
+            so_far(Source::Live, pid, program(pid), at, Vec::new())
+        });
+        report.tests.push(test);
+    }
+    first
+}
+
+/// A helper's answer with the tests that were read before, of a process that is still there.
+fn with_tests(first: Option<&WhyReport>, answer: Answered) -> Answered {
+    let Some(first) = first else {
+        return answer;
+    };
+    match answer {
+        (pid, Ok(mut report)) => {
+            if report.tests.is_empty() {
+                report.tests.clone_from(&first.tests);
+            }
+            (pid, Ok(report))
+        }
+        (pid, Err(error)) if Stat::of(pid).is_some() => {
+            let mut report = first.clone();
+            report
+                .notes
+                .push(format!("{}: {}", error.what, error.found));
+            (pid, Ok(report))
+        }
+        gone => gone,
+    }
+}
+
 /// A chain that ends with a process that polls goes on with what was found of that. The process.
 fn lead_on(report: &mut WhyReport, found: &[Answered]) -> Option<u32> {
     let pid = report.root.pid?;
     let (_, answer) = found.iter().find(|(polls, _)| *polls == pid)?;
-    let answer = answer.as_ref().ok()?;
+    let is_known =
+        |answer: &&WhyReport| !answer.links.is_empty() || answer.root.kind != RootKind::Unknown;
+    let answer = answer.as_ref().ok().filter(is_known)?;
     let goes_on = report.go_on(Chain {
         links: answer.links.clone(),
         root: answer.root.clone(),
@@ -144,6 +215,8 @@ fn share(options: &SpinOptions, polling: usize, patience: Duration) -> SpinOptio
 
 /// Those that ask processes that poll.
 struct Helpers<'a> {
+    /// The tests of each, of those that are in one.
+    first: FxHashMap<u32, WhyReport>,
     left: VecDeque<u32>,
     running: Vec<(u32, Helper)>,
     found: Vec<Answered>,
@@ -166,9 +239,7 @@ impl Helpers<'_> {
         for (pid, helper) in running {
             match late || helper.is_done() {
                 true => {
-                    let answered = (pid, answer(helper));
-                    (self.hear)(&answered);
-                    self.found.push(answered);
+                    self.take(pid, answer(helper));
                 }
                 false => self.running.push((pid, helper)),
             }
@@ -192,10 +263,16 @@ impl Helpers<'_> {
             });
             match started {
                 Ok(helper) => self.running.push((pid, helper)),
-                Err(error) => self.found.push((pid, Err(error))),
+                Err(error) => self.take(pid, Err(error)),
             }
         }
         !self.running.is_empty()
+    }
+
+    fn take(&mut self, pid: u32, answer: Result<WhyReport, Failure>) {
+        let answered = with_tests(self.first.get(&pid), (pid, answer));
+        (self.hear)(&answered);
+        self.found.push(answered);
     }
 }
 
@@ -226,6 +303,7 @@ enum Handed {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Tested;
     use super::*;
 
     #[test]
@@ -235,5 +313,28 @@ mod tests {
         assert_eq!(share(&whole, 1, patience).budget, whole.budget);
         let many = share(&whole, 1_000_000, patience);
         assert_eq!((many.budget, many.copies), (LEAST, LEAST));
+    }
+
+    #[test]
+    fn a_helper_that_does_not_answer_leaves_the_test_that_was_read_before() {
+        let pid = std::process::id();
+        let at = Node {
+            pid,
+            ..Node::thread(pid)
+        };
+        let mut first = so_far(Source::Live, pid, String::new(), at, Vec::new());
+        first.tests.push(Tested::command(pid, "./checks"));
+        let late = || Failure::new(UNAVAILABLE, "Not asked", "late", "", "");
+        let (_, told) = with_tests(Some(&first), (pid, Err(late())));
+        let told = told.unwrap();
+        assert_eq!(told.tests, first.tests);
+        assert_eq!(told.notes, ["Not asked: late"]);
+        let mut other = first.clone();
+        other.tests.clear();
+        let (_, told) = with_tests(Some(&first), (pid, Ok(other)));
+        assert_eq!(told.unwrap().tests, first.tests);
+        let gone = i32::MAX as u32;
+        assert!(with_tests(Some(&first), (gone, Err(late()))).1.is_err());
+        assert!(with_tests(None, (pid, Err(late()))).1.is_err());
     }
 }

@@ -55,6 +55,16 @@ const PATIENCE: Duration = Duration::from_millis(400);
 
 /// Of these processes.
 pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> Vec<Tested> {
+    tests_within(processes, pids, in_source, PATIENCE)
+}
+
+/// The same with more processor time, or less.
+pub fn tests_within(
+    processes: &mut Processes,
+    pids: &[u32],
+    in_source: &InSource,
+    patience: Duration,
+) -> Vec<Tested> {
     let effort = Effort::begin();
     let mut found = Vec::new();
     let mut threads = Vec::new();
@@ -77,7 +87,7 @@ pub fn tests(processes: &mut Processes, pids: &[u32], in_source: &InSource) -> V
         threads.push((*pid, process.tids()));
     }
     for (pid, tid) in in_order(&threads) {
-        if effort.exceeds(PATIENCE) {
+        if effort.exceeds(patience) {
             break;
         }
         let Some(process) = processes.get(pid) else {
@@ -114,7 +124,7 @@ fn in_order(threads: &[(u32, Vec<u32>)]) -> Vec<(u32, u32)> {
 }
 
 impl Tested {
-    fn command(pid: u32, text: &str) -> Tested {
+    pub(super) fn command(pid: u32, text: &str) -> Tested {
         Tested {
             pid,
             tid: None,
