@@ -389,6 +389,41 @@ mod tests {
         }));
     }
 
+    /// The stop that SIGCONT makes of a traced thread may come before the trap of its step.
+    #[test]
+    fn a_thread_outlives_that_its_process_is_told_to_go_on_while_it_is_stepped() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("a shell");
+        let pid = child.id();
+        let limits = Limits {
+            pause: Duration::from_millis(200),
+            ..Limits::default()
+        };
+        let mut was_told = 0;
+        for round in 0..60 {
+            let helper = helper::Helper::start("steps a child of a test", || {
+                let stepped = step_thread(pid, &limits, |_| false);
+                let told = stepped.is_ok_and(|stepped| stepped.ended == Ended::Blocked);
+                vec![u8::from(told)]
+            });
+            let helper = helper.expect("a process");
+            while tracer(pid) == Some(0) && !helper.is_done() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_micros(150 * round));
+            // SAFETY: our own child.
+            unsafe { libc::kill(pid as i32, libc::SIGCONT) };
+            was_told += usize::from(helper.result(Duration::from_secs(60)).expect("a result")[0]);
+            let ended = child.try_wait().expect("our own child");
+            assert_eq!(ended, None, "round {round}");
+        }
+        assert!(was_told > 0, "none was told while it was stepped");
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+    }
+
     /// Code at `base` that counts down in 64-bit mode, then in 32-bit mode, for ever. Its stack is
     /// the rest of its page: 32-bit code has no room for a higher address.
     fn changing_modes(base: u32) -> Vec<u8> {
