@@ -255,7 +255,7 @@ pub fn look(
             Ended::Blocked => "a system call did not return meanwhile".into(),
             Ended::Gone => "the thread ended meanwhile".into(),
             Ended::Exec => "the thread executes another program".into(),
-            Ended::Frozen => "the process was stopped meanwhile".into(),
+            Ended::Frozen => "the process was stopped, or told to go on, meanwhile".into(),
             Ended::Trap => "a step would have changed what the program does with SIGTRAP".into(),
             Ended::Foreign => {
                 "it runs 32-bit code, or makes a system call as such code does".into()

@@ -74,7 +74,7 @@ pub enum Ended {
     /// It executes another program, or is about to: that gets the rights of its file's owner
     /// (set-user-ID) only where no tracer without them is there.
     Exec,
-    /// Somebody stopped the process meanwhile.
+    /// Somebody stopped the process meanwhile, or told it to go on.
     Frozen,
     /// A step would change what the process does with SIGTRAP.
     Trap,
@@ -246,8 +246,8 @@ impl Stepper {
                 }
                 Stop::Gone => return Ok(Ended::Gone),
                 Stop::Exec => return Ok(Ended::Exec),
-                Stop::Frozen => return Ok(Ended::Frozen),
-                Stop::Timeout | Stop::Interrupted => return Ok(Ended::Blocked),
+                Stop::Frozen | Stop::Interrupted => return Ok(Ended::Frozen),
+                Stop::Timeout => return Ok(Ended::Blocked),
             }
             // If its time is over, a thread that sleeps is asked after each sleep.
             let overtime = in_syscall && begin.elapsed() > limits.time;
@@ -405,7 +405,7 @@ mod tests {
         for round in 0..60 {
             let helper = helper::Helper::start("steps a child of a test", || {
                 let stepped = step_thread(pid, &limits, |_| false);
-                let told = stepped.is_ok_and(|stepped| stepped.ended == Ended::Blocked);
+                let told = stepped.is_ok_and(|stepped| stepped.ended == Ended::Frozen);
                 vec![u8::from(told)]
             });
             let helper = helper.expect("a process");
