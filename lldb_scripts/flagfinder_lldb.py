@@ -11,9 +11,9 @@
 
 Words, options and output are those of the command line, without the process. lldb holds every
 thread of the process, and who is held tells nothing: ``why`` and ``spin`` let the process go for
-the time of the look, and take it back. Where it stopped at a breakpoint they refuse: it would go on
-from there. ``record`` steps the
-selected thread, or with ``--from-break`` the one that comes there first. ``watch`` lets the process
+the time of the look, and take it back. They refuse unless Ctrl-C or lldb itself stopped it: from a
+breakpoint or a step it would go on, and of a signal it might die. ``record`` steps the selected
+thread, or with ``--from-break`` the one that comes there first. ``watch`` lets the process
 run until the condition is met, until Ctrl-C, or until something else stops it (a breakpoint). Then
 it stays stopped, at the last access.
 """
@@ -21,6 +21,7 @@ it stays stopped, at the last access.
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -40,7 +41,7 @@ _USAGE = (
     "options"
 )
 _OF_CORE = {"why": ["why", "--core"], "spin": ["core"]}  # by the verb
-_WOULD_GO_ON = (lldb.eStopReasonBreakpoint, lldb.eStopReasonWatchpoint)
+_STOPS = (signal.SIGINT, signal.SIGSTOP)  # Ctrl-C, and what lldb stops threads with
 
 
 class _Watching:
@@ -125,15 +126,25 @@ def _run(words: list[str], preset: dict[str, Any]) -> int:
     return run(words, preset)
 
 
+def _stays(thread: lldb.SBThread) -> bool:
+    """Whether only lldb stopped it."""
+    reason = thread.GetStopReason()
+    if reason == lldb.eStopReasonSignal:
+        return thread.GetStopReasonDataAtIndex(0) in _STOPS
+    return reason in (lldb.eStopReasonNone, lldb.eStopReasonInvalid)
+
+
 def _look(verb: str, words: list[str], process: lldb.SBProcess) -> None:
     """Asks about the core, or about the process while lldb does not hold it."""
     core = process.GetCoreFile()
     if core.IsValid():
         _run([*_OF_CORE[verb], core.fullpath, *words], {})
         return
-    if any(thread.GetStopReason() in _WOULD_GO_ON for thread in process):
+    if not all(map(_stays, process)):
         raise ff_start.Refused(
-            "breakpoint", "it stopped at a breakpoint, and would go on: continue till it hangs"
+            "breakpoint",
+            "it stopped at a breakpoint, after a step or for a signal, and would go on from there: "
+            "continue till it hangs, then press Ctrl-C",
         )
     target, pid = process.GetTarget(), process.GetProcessID()
     selected = process.GetSelectedThread().GetThreadID()

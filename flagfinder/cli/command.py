@@ -11,6 +11,7 @@ import argparse
 import errno
 import importlib
 import os
+import resource
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,13 +19,14 @@ from typing import TYPE_CHECKING
 from flagfinder.cli import version
 from flagfinder.cli.common import VERBS, Parser, add_output_options, print_json
 from flagfinder.report.terminal import Answers, Terminal, answers_alone
-from flagfinder.shared.errors import FlagfinderError, Interrupted, UsageError
+from flagfinder.shared.errors import FlagfinderError, Interrupted, UnavailableError, UsageError
 from flagfinder.shared.start import hear_interrupts
 from flagfinder.shared.visible import quote_command
 
 if TYPE_CHECKING:
     from flagfinder.cli.fields import ErrorFields
 
+_FILES = 24  # that are open at the same time in a look at a small program
 _EPILOG = """\
 examples:
   flagfinder record -o normal.trace -- ./app --good
@@ -152,9 +154,22 @@ def run(
     parsed = _parse(build_parser(own), own, argparse.Namespace(command=target, **(preset or {})))
     parsed.leaf.refuse_idle(parsed, own)
     parsed.json = parsed.json or parsed.json_file is not None
+    _refuse_few_files()
     code: int = parsed.run(parsed, Terminal(parsed.color, parsed.quiet, answers))
     sys.stdout.flush()
     return code
+
+
+def _refuse_few_files() -> None:
+    """Raises UnavailableError where so few files may be open that a look would fail midway."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < _FILES:
+        raise UnavailableError(
+            "flagfinder does not begin",
+            f"This process may open {most} files only (RLIMIT_NOFILE), and needs {_FILES}",
+            "Allow more in the shell before: `ulimit -n 1024`.",
+            "Nothing was started or changed.",
+        )
 
 
 def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> argparse.Namespace:

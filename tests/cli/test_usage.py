@@ -137,6 +137,13 @@ def test_a_process_that_has_ended_is_refused_and_its_parent_named(words: str) ->
     assert_four_parts(done.stderr, f"its parent, process {os.getpid()}, has not asked for")
 
 
+def test_too_few_files_are_told() -> None:
+    limited = ["sh", "-c", 'ulimit -n 8; exec "$@"', "sh", *FLAGFINDER, "why", os.getpid()]
+    asked = run(limited, timeout=60)
+    assert asked.returncode == 69
+    assert_four_parts(asked.stderr, "may open 8 files only")
+
+
 def test_errors_of_a_watch_have_four_parts() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()

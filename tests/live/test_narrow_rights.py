@@ -14,7 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, ROOT, assert_four_parts, compiled, live_or_skip, run, started
+from harness import (
+    FLAGFINDER,
+    ROOT,
+    assert_four_parts,
+    compiled,
+    live_or_skip,
+    run,
+    started,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 NOBODY = 65534
@@ -31,11 +40,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         live_or_skip(f"another user can't run this flagfinder: {probe.stderr.strip()[-300:]}")
     made = tmp_path_factory.mktemp("programs")
     compiled(made / "deadlock", ROOT / "tests/wheel/deadlock.c")
-    compiled(made / "yama", ROOT / "tests/live/programs/yama.c")
+    for name in ("yama", "executes"):
+        compiled(made / name, ROOT / f"tests/live/programs/{name}.c")
     folder = Path(run(["mktemp", "-d", "/tmp/flagfinder-nobody-XXXXXX"], timeout=60).stdout.strip())
     folder.chmod(0o755)
-    for name in ("deadlock", "yama"):
+    for name in ("deadlock", "yama", "executes"):
         shutil.copy(made / name, folder)
+    owned = Path(shutil.copy(made / "executes", folder / "owned"))
+    owned.chmod(0o4755)
     yield folder
     shutil.rmtree(folder)
 
@@ -94,6 +106,25 @@ def test_guard_may_ask_about_its_own_command(programs: Path) -> None:
     guarded = run([*yama(programs, 1), *FLAGFINDER, *command], timeout=90)
     assert guarded.returncode == 124, guarded.stderr
     assert "deadlock: thread" in guarded.stdout
+
+
+@pytest.mark.parametrize("options", [["--in-place", "--budget", "10"], []])
+def test_a_program_of_another_user_s_has_its_rights_though_it_begins_under_a_look(
+    programs: Path, options: list[str]
+) -> None:
+    """The kernel gives them to none whose thread a tracer without them holds."""
+    sign = programs / f"sign-{len(options)}"
+    command = [*AS_NOBODY, programs / "executes", sign, programs / "owned"]
+    with started(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        status = Path(f"/proc/{process.pid}/status")
+        look = [*AS_NOBODY, *FLAGFINDER, "spin", *options, process.pid]
+        with started(look, stdout=subprocess.DEVNULL, env={"HOME": "/nonexistent"}) as looks:
+            is_free = lambda: "TracerPid:\t0\n" in status.read_text()  # noqa: E731
+            wait_until(process, lambda: not is_free() or looks.poll() is not None)
+            sign.touch()
+            assert process.stdout.readline() == "0\n"
+            looks.wait(timeout=60)
 
 
 def in_own_mounts(script: str) -> list[str]:

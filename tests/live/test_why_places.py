@@ -272,13 +272,24 @@ def test_a_debugger_has_the_command_for_a_core(debugger: str, tmp_path: Path) ->
     assert DEADLOCK.search(told), told + errors
 
 
-@in_debuggers
-def test_a_process_at_a_breakpoint_is_not_asked(debugger: str, tmp_path: Path) -> None:
-    """It would go on from there; nor is a program without a process."""
-    stops = "break main" if debugger == "gdb" else "breakpoint set --name main"
+# lldb executes no further command of a batch where a program got a signal that ends it.
+AT = {
+    ("gdb", "breakpoint"): ["break main", "run"],
+    ("gdb", "step"): ["break main", "run", "stepi"],
+    ("gdb", "signal"): ["break main", "run", "set $pc = 0", "continue"],
+    ("lldb", "breakpoint"): ["b main", "run"],
+    ("lldb", "step"): ["b main", "run", "si"],
+}
+
+
+@pytest.mark.parametrize(("debugger", "where"), AT)
+def test_a_process_that_would_go_on_from_there_is_not_asked(
+    debugger: str, where: str, tmp_path: Path
+) -> None:
+    """Or die of the signal; nor is a program without a process."""
     program = build(tmp_path, "-g", "-O1")
-    told, errors = inside(debugger, [program], stops, "run", "flagfinder why")
-    assert "stopped at a breakpoint, and would go on" in errors, told
+    told, errors = inside(debugger, [program], *AT[debugger, where], "flagfinder why")
+    assert "and would go on from there" in errors, told + errors
     assert "waits for" not in told
     told, errors = inside(debugger, [program], "flagfinder why")
     assert re.search("neither a process|no stopped process", errors), errors

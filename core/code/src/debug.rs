@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use gimli::{
     AttributeValue, DebugInfoOffset, EndianArcSlice, LittleEndian, Operation, Reader, UnitOffset,
 };
-use memmap2::Mmap;
 use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
 use crate::budget::{share, Share};
 use crate::file_bytes::unpacked;
+use crate::mapped::Mapped;
 use crate::symbols::demangle;
 
 pub(crate) type Slice = EndianArcSlice<LittleEndian>;
@@ -96,14 +96,14 @@ fn sections(file: &object::File<'_>) -> gimli::Result<gimli::DwarfSections<Slice
 }
 
 /// Relative names are beside the file that names them.
-fn supplementary(file: &object::File<'_>, path: &Path) -> Option<Mmap> {
+fn supplementary(file: &object::File<'_>, path: &Path) -> Option<Mapped> {
     let (name, build_id) = file.gnu_debugaltlink().ok()??;
     let named = PathBuf::from(String::from_utf8_lossy(name).into_owned());
     shared_by(&path.parent()?.join(named), build_id)
 }
 
 /// The name may lead anywhere: only a file with the right build-id is used.
-fn shared_by(path: &Path, build_id: &[u8]) -> Option<Mmap> {
+fn shared_by(path: &Path, build_id: &[u8]) -> Option<Mapped> {
     let bytes = crate::file_bytes::map(path).ok()?;
     let file = object::File::parse(&bytes[..]).ok()?;
     let is_meant = file.build_id().ok().flatten() == Some(build_id);

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use flagfinder_files::open_named;
 use flate2::{Decompress, FlushDecompress};
-use memmap2::Mmap;
 use object::{CompressionFormat, ObjectSection};
+
+use crate::mapped::Mapped;
 
 /// A packed section may unpack to so many bytes, and to so many more for each of its bytes. Debug
 /// information unpacks to five times its size.
@@ -18,11 +19,8 @@ const UNPACKED: u64 = 1 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
 
 /// Maps a regular file to read it.
-pub(crate) fn map(path: &Path) -> std::io::Result<Mmap> {
-    let file = open_named(path)?;
-    // SAFETY: read-only and private. Installed files are replaced, not rewritten; a
-    // file cut while it is mapped would raise SIGBUS, as in every other ELF reader.
-    unsafe { Mmap::map(&file) }
+pub(crate) fn map(path: &Path) -> std::io::Result<Mapped> {
+    Mapped::of(&open_named(path)?)
 }
 
 /// `None` when it can't be unpacked, or announces far more than it holds.

@@ -88,10 +88,6 @@ impl Driver<'_> {
         };
         let thread = stepped(activity, way, finding, &mut self.describer);
         self.report.threads.push(thread);
-        if !finding.late.is_empty() {
-            let note = format!("thread {tid} {}", finding.late);
-            self.report.notes.push(note);
-        }
     }
 
     /// Adds a thread that was chosen, but only waits.
@@ -358,6 +354,7 @@ fn stepped(
         report.via = Some(finding.via);
         report.via_reason = Some(finding.via_reason.clone());
     }
+    report.late.clone_from(&finding.late);
     report.held.clone_from(&finding.held);
     match &finding.report {
         Some(found) => {

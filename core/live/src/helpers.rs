@@ -31,6 +31,8 @@ const TAKES: Duration = Duration::from_millis(10);
 const TAKES_SHARE: u32 = 20;
 /// With less time left no thread is begun with.
 const LEAST: Duration = Duration::from_millis(100);
+/// This part of the budget is left to the copies that try out what was seen.
+const TRYING: u32 = 16;
 /// How long a helper may take beyond its time: it still has to look for the flag.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,6 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Helpers<'a> {
     pid: u32,
     names: &'a Names,
+    copies: &'a Copies,
     budget: Duration,
     deadline: &'a Deadline,
     begin: Instant,
@@ -45,10 +48,17 @@ pub struct Helpers<'a> {
 }
 
 impl<'a> Helpers<'a> {
-    pub fn new(pid: u32, names: &'a Names, budget: Duration, deadline: &'a Deadline) -> Self {
+    /// `copies`: those for which the threads stood still before.
+    pub fn new(
+        pid: u32,
+        names: &'a Names,
+        copies: &'a Copies,
+        (budget, deadline): (Duration, &'a Deadline),
+    ) -> Self {
         Helpers {
             pid,
             names,
+            copies,
             budget,
             deadline,
             begin: Instant::now(),
@@ -79,7 +89,7 @@ impl<'a> Helpers<'a> {
                  would hurt that process"
             );
             let limits = Limits {
-                pause: self.budget,
+                pause: (self.budget - self.budget / TRYING).saturating_sub(self.copies.held(*tid)),
                 time,
                 processor,
                 ..Limits::default()
@@ -236,6 +246,12 @@ impl Copies {
             copies.drop_fit(moved);
         }
         Ok(copies)
+    }
+
+    /// For how long a thread stood still of which no copy serves.
+    fn held(&self, tid: u32) -> Duration {
+        let held = self.unfit.get(&tid).map_or(0.0, |(held, _)| *held);
+        Duration::from_secs_f64(held.max(0.0) / 1000.0)
     }
 
     /// Whether the thread has a copy that does what it does.

@@ -21,7 +21,7 @@ use crate::low_scores;
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::own_side;
-use crate::report::ThreadReport;
+use crate::report::{ThreadReport, Via};
 use crate::standing::About;
 use crate::stepping_job::milliseconds;
 use crate::tried::{halted, Tried};
@@ -56,13 +56,14 @@ pub(crate) fn unfit(unfit: &Unfit) -> String {
 }
 
 /// Tries the thread's candidates, and asks who of the others would write them, for at most `time`.
+/// A thread that was stepped is copied again only while it stood still for less than `budget`.
 pub(crate) fn prove(
     pid: u32,
     thread: &mut ThreadReport,
     others: &Others,
     names: &Names,
     memory: &(dyn AddressSpace + Sync),
-    time: Duration,
+    (time, budget): (Duration, Duration),
 ) {
     // ptrace belongs to the thread that started the copy, which also changes its own affinity.
     std::thread::scope(|scope| {
@@ -82,8 +83,15 @@ pub(crate) fn prove(
                 held: thread.held.iter().copied().collect(),
                 ..Wanted::default()
             });
-            let spins = thread.tid;
+            let (spins, before) = (thread.tid, thread.pause());
+            let may = match thread.via {
+                Some(Via::InPlace) => budget,
+                _ => Duration::MAX,
+            };
             let capture = |tid| {
+                if tid == spins && held.get() + before >= may {
+                    return Err("it has stood still for as long as it may".into());
+                }
                 if tid != spins {
                     let captured = live.capture(tid, STOPS).map_err(|e| e.to_string())?;
                     return Ok(captured.0);

@@ -63,6 +63,9 @@ pub struct ThreadReport {
     /// Pages that belong to one moment in a copy of it: it writes them, or others do.
     #[serde(skip)]
     pub held: Vec<u64>,
+    /// Why stepping held it for longer than it was to; empty: it did not.
+    #[serde(skip)]
+    pub late: String,
     /// Pairs of words: a copy in which the first was changed moved the second on.
     #[serde(skip)]
     pub moves: Vec<(u64, u64)>,
@@ -117,6 +120,7 @@ impl ThreadReport {
             wait: None,
             facts: Facts::default(),
             held: Vec::new(),
+            late: String::new(),
             moves: Vec::new(),
             serves: false,
             thrown: Vec::new(),
@@ -206,6 +210,23 @@ impl SpinReport {
         }
     }
 
+    /// Tells which threads stood still for longer than the budget.
+    pub(crate) fn tell_late(&mut self) {
+        let budget = self.budget_ms as f64;
+        let is_late =
+            |thread: &&ThreadReport| thread.via == Some(Via::InPlace) && thread.pause_ms > budget;
+        for thread in self.threads.iter().filter(is_late) {
+            let why = match &*thread.late {
+                "" => "its copies took so long",
+                why => why,
+            };
+            self.notes.push(format!(
+                "thread {} stood still for {:.0} ms, where {budget:.0} ms are allowed: {why}",
+                thread.tid, thread.pause_ms
+            ));
+        }
+    }
+
     /// Tells what was left out.
     pub(crate) fn settle(&mut self, deadline: &Deadline) {
         let (not_asked, note) = deadline.not_asked();
@@ -224,5 +245,36 @@ impl SpinReport {
             flag.owed_by_nobody("nobody could be asked any more");
         }
         Box::new(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_that_was_too_long_is_told_with_its_cause() {
+        let stepped = |tid, pause_ms, late: &str| ThreadReport {
+            pause_ms,
+            late: late.into(),
+            via: Some(Via::InPlace),
+            ..ThreadReport::blank(tid, Class::LongRunning)
+        };
+        let mut report = SpinReport {
+            budget_ms: 800,
+            threads: vec![
+                stepped(1, 800.0, ""),
+                stepped(2, 900.0, ""),
+                stepped(3, 1000.0, "why"),
+            ],
+            ..SpinReport::of_none(1)
+        };
+        report.tell_late();
+        let [copies, steps] = &report.notes[..] else {
+            panic!("{:?}", report.notes)
+        };
+        let told = "stood still for 900 ms, where 800 ms are allowed: its copies took so long";
+        assert_eq!(*copies, format!("thread 2 {told}"));
+        assert!(steps.ends_with("1000 ms, where 800 ms are allowed: why"));
     }
 }

@@ -153,7 +153,7 @@ pub(crate) fn look(
         names.renew(read()?);
     }
     let sleepers = choice.sleepers();
-    let mut helpers = Helpers::new(pid, &names, options.budget, deadline);
+    let mut helpers = Helpers::new(pid, &names, &copies, (options.budget, deadline));
     let threads = names.input().threads.iter();
     let mut driver = Driver {
         describer: Describer {
@@ -209,9 +209,11 @@ pub(crate) fn look(
         pid,
         names: &names,
         memory: &memory,
+        budget: options.budget,
     };
     driver.settle(&target, &all, &of_program, options.copies);
     let mut report = driver.report;
+    report.tell_late();
     report.settle(deadline);
     silent::note(pid, &names, &mut report.notes);
     let activities = all.into_iter().map(|(activity, _)| activity);
@@ -227,11 +229,13 @@ struct LiveTarget<'a> {
     pid: u32,
     names: &'a Names,
     memory: &'a Memory,
+    budget: Duration,
 }
 
 impl Target for LiveTarget<'_> {
     fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration) {
-        prove(self.pid, thread, others, self.names, self.memory, time);
+        let limits = (time, self.budget);
+        prove(self.pid, thread, others, self.names, self.memory, limits);
     }
 
     fn count_calls(&self, thread: &ThreadReport, deadline: &Deadline) -> Option<Finding> {

@@ -221,6 +221,7 @@ fn become_helper(title: &str, parent: i32) {
             };
             libc::sigaction(signal, &end, std::ptr::null_mut());
         }
+        flagfinder_code::outlive_cut_files();
         let mut time: libc::rlimit = std::mem::zeroed();
         if libc::getrlimit(libc::RLIMIT_CPU, &mut time) == 0 && time.rlim_max != libc::RLIM_INFINITY
         {

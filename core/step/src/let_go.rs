@@ -2,13 +2,14 @@
 //! A thread that is let go when its time is over, whatever this process does at that moment.
 //!
 //! In a helper a timer ticks. While the helper thinks about what it saw, each tick looks at the
-//! clock, and lets the thread go from the signal's handler. So nothing but a processor that the
-//! helper does not get makes a pause longer.
+//! clock, and lets the thread go from the signal's handler: at the last tick before its time is
+//! over, where the next one comes as late as the latest so far. So a pause is longer only where the
+//! helper gets no processor for longer than it ever had to wait for one.
 
 use std::mem::size_of;
 use std::ptr::without_provenance_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use flagfinder_linux::clock;
 
@@ -16,6 +17,9 @@ use flagfinder_linux::clock;
 static THREAD: AtomicI32 = AtomicI32::new(0);
 /// Nanoseconds of the monotonic clock.
 static UNTIL: AtomicU64 = AtomicU64::new(0);
+/// When the last tick came while a thread was held, and the longest time from one to the next.
+static TICKED: AtomicU64 = AtomicU64::new(0);
+static LATEST: AtomicU64 = AtomicU64::new(0);
 static HAS_MASK: AtomicBool = AtomicBool::new(false);
 static MASK: AtomicU64 = AtomicU64::new(0);
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -30,11 +34,13 @@ pub(crate) struct Held {
     pub signal: i32,
 }
 
-/// Does `work`; the thread is let go at `until` if that takes longer. Whether it was.
-pub(crate) fn at<T>(held: Held, until: Instant, work: impl FnOnce() -> T) -> (T, bool) {
+/// Does `work`; the thread is let go at `until` if that takes longer. When it was, if so.
+pub(crate) fn at<T>(held: Held, until: Instant, work: impl FnOnce() -> T) -> (T, Option<Instant>) {
     let left = until.saturating_duration_since(Instant::now());
+    let now = clock::monotonic();
+    TICKED.store(now, Ordering::Relaxed);
     UNTIL.store(
-        clock::monotonic().saturating_add(left.as_nanos() as u64),
+        now.saturating_add(left.as_nanos() as u64),
         Ordering::Relaxed,
     );
     HAS_MASK.store(held.mask.is_some(), Ordering::Relaxed);
@@ -42,13 +48,22 @@ pub(crate) fn at<T>(held: Held, until: Instant, work: impl FnOnce() -> T) -> (T,
     SIGNAL.store(held.signal, Ordering::Relaxed);
     THREAD.store(held.tid, Ordering::Release);
     let done = work();
-    (done, THREAD.swap(0, Ordering::AcqRel) == 0)
+    let was_let_go = THREAD.swap(0, Ordering::AcqRel) == 0;
+    let ago = clock::monotonic().saturating_sub(TICKED.load(Ordering::Relaxed));
+    let at = was_let_go.then(|| Instant::now() - Duration::from_nanos(ago));
+    (done, at)
 }
 
 /// Runs in the handlers of signals, on the thread that may trace. `at_once`: this process ends.
 pub(crate) fn tick(at_once: bool) {
     let tid = THREAD.load(Ordering::Acquire);
-    if tid == 0 || !at_once && clock::monotonic() < UNTIL.load(Ordering::Relaxed) {
+    if tid == 0 {
+        return;
+    }
+    let now = clock::monotonic();
+    let since = now.saturating_sub(TICKED.swap(now, Ordering::Relaxed));
+    let latest = LATEST.fetch_max(since, Ordering::Relaxed).max(since);
+    if !at_once && now.saturating_add(latest) < UNTIL.load(Ordering::Relaxed) {
         return;
     }
     let mask = MASK.load(Ordering::Relaxed);

@@ -75,20 +75,19 @@ impl Pause {
                 .duration_since(self.stopped)
     }
 
-    /// Thinks while the thread stands still, without haste, and for at most `time`: then it is let
-    /// go. Whether it was.
+    /// Thinks while the thread stands still, without haste, and for at most `time`: before that is
+    /// over the thread is let go. Whether it was.
     pub(crate) fn think<T>(&mut self, time: Duration, work: impl FnOnce() -> T) -> (T, bool) {
         let until = Instant::now() + time;
         let held = self.tracee.held();
         self.urgent = None;
         let (done, let_go) = let_go::at(held, until, work);
-        if let_go {
-            self.tracee.forget();
-            self.let_go = Some(until);
-        } else {
-            self.urgent = Urgent::now();
+        self.let_go = let_go;
+        match let_go {
+            Some(_) => self.tracee.forget(),
+            None => self.urgent = Urgent::now(),
         }
-        (done, let_go)
+        (done, let_go.is_some())
     }
 
     /// Lets the thread go on until another thread has woken it from a wait for a futex's word: then

@@ -140,14 +140,6 @@ impl Tracee {
         loop {
             match self.wait_even_if_unwanted(patience.saturating_sub(begin.elapsed())) {
                 Stop::Step | Stop::Call => return Stop::Interrupted,
-                Stop::Interrupted if self.steps && restart::is_trap_pending(self.tid) => {
-                    // The step is done and its trap waits: take it, or it kills the program
-                    // once we are gone.
-                    if request(libc::PTRACE_CONT, self.tid, 0, 0).is_err() {
-                        return Stop::Gone;
-                    }
-                    self.stopped = false;
-                }
                 Stop::Exec => {
                     // It is about to become another program, and stops at the beginning of that.
                     // Any trap takes an interrupt that has not arrived.
@@ -165,6 +157,19 @@ impl Tracee {
                 }
                 other => return other,
             }
+        }
+    }
+
+    /// Takes the trap of a step that is done, where the thread stands still for something else that
+    /// came first (SIGCONT, SIGSTOP, our interrupt). Else it kills the program once we are gone.
+    fn take_trap(&mut self) {
+        while self.stopped && self.steps && restart::is_trap_pending(self.tid) {
+            if request(libc::PTRACE_CONT, self.tid, 0, 0).is_err() {
+                self.gone = true;
+                return;
+            }
+            self.stopped = false;
+            self.wait_even_if_unwanted(Duration::MAX);
         }
     }
 
@@ -492,6 +497,7 @@ impl Drop for Tracee {
                 _ => {}
             }
         }
+        self.take_trap();
         self.release_signals();
         let _ = request(libc::PTRACE_DETACH, self.tid, 0, self.signal as usize);
     }

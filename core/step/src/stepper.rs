@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::life::executes;
 use flagfinder_linux::tracing::needs_own_affinity;
 use flagfinder_machine::decoded::is_syscall;
 use flagfinder_machine::{Interruption, Window};
@@ -70,9 +71,10 @@ pub enum Ended {
     Blocked,
     /// The thread has ended.
     Gone,
-    /// It executed another program.
+    /// It executes another program, or is about to: that gets the rights of its file's owner
+    /// (set-user-ID) only where no tracer without them is there.
     Exec,
-    /// Somebody stopped the process meanwhile.
+    /// Somebody stopped the process meanwhile, or told it to go on.
     Frozen,
     /// A step would change what the process does with SIGTRAP.
     Trap,
@@ -199,6 +201,9 @@ impl Stepper {
             if in_syscall && !is(|it| it.code() == Code::Syscall) {
                 return Ok(Ended::Foreign);
             }
+            if in_syscall && executes(now.rax as u32) {
+                return Ok(Ended::Exec);
+            }
             if let Some((instruction, code)) = here.filter(|(it, _)| popped::takes_flags(it)) {
                 let Some(after) = popped::carry_out(tracee, &now, &instruction)? else {
                     return Ok(Ended::Limit);
@@ -241,8 +246,8 @@ impl Stepper {
                 }
                 Stop::Gone => return Ok(Ended::Gone),
                 Stop::Exec => return Ok(Ended::Exec),
-                Stop::Frozen => return Ok(Ended::Frozen),
-                Stop::Timeout | Stop::Interrupted => return Ok(Ended::Blocked),
+                Stop::Frozen | Stop::Interrupted => return Ok(Ended::Frozen),
+                Stop::Timeout => return Ok(Ended::Blocked),
             }
             // If its time is over, a thread that sleeps is asked after each sleep.
             let overtime = in_syscall && begin.elapsed() > limits.time;
@@ -326,35 +331,95 @@ mod tests {
         flagfinder_linux::proc::Status::of(pid)?.number("TracerPid:")
     }
 
-    #[test]
-    fn a_thread_is_let_go_in_time_though_its_helper_still_thinks() {
+    /// Is the thread that a helper holds free when `thinks` comes back? That is asked once.
+    fn is_let_go(pause: Duration, thinks: impl Fn(u32)) -> bool {
         let mut child = std::process::Command::new("sh")
             .args(["-c", "while :; do :; done"])
             .spawn()
             .expect("a shell");
         let pid = child.id();
         let limits = Limits {
-            pause: Duration::from_secs(3),
-            time: Duration::from_secs(20),
+            pause,
+            time: Duration::from_secs(60),
             ..Limits::default()
         };
         let helper = helper::Helper::start("thinks for long", || {
             let mut is_free = false;
             let stepped = step_thread(pid, &limits, |_| {
-                let begin = Instant::now();
-                while !is_free && begin.elapsed() < Duration::from_secs(20) {
-                    std::thread::sleep(Duration::from_millis(1));
-                    is_free = tracer(pid) == Some(0);
-                }
-                false
+                thinks(pid);
+                is_free = tracer(pid) == Some(0);
+                true
             });
-            let ended = stepped.is_ok_and(|stepped| stepped.ended == Ended::Limit);
+            let ended = stepped.is_ok_and(|stepped| stepped.ended == Ended::Enough);
             vec![u8::from(is_free), u8::from(ended)]
         });
-        let found = helper.expect("a process").result(Duration::from_secs(60));
+        let found = helper.expect("a process").result(Duration::from_secs(90));
         let status = flagfinder_linux::proc::Status::of(pid).expect("it lives");
-        assert_eq!(found.expect("a result"), [1, 1]);
         assert_eq!((tracer(pid), status.mask("SigBlk:")), (Some(0), 0));
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+        found.expect("a result") == [1, 1]
+    }
+
+    #[test]
+    fn a_thread_is_let_go_in_time_though_its_helper_still_thinks() {
+        assert!(is_let_go(Duration::from_secs(3), |pid| {
+            let begin = Instant::now();
+            while tracer(pid) != Some(0) && begin.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }));
+    }
+
+    /// Where others take the processor, the helper hears of its timer late.
+    #[test]
+    fn a_thread_is_let_go_before_a_tick_that_would_come_too_late() {
+        let block = |how: i32| {
+            // SAFETY: plain data, which the kernel reads.
+            unsafe {
+                let mut alarm: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&mut alarm, libc::SIGALRM);
+                libc::sigprocmask(how, &alarm, std::ptr::null_mut());
+            }
+        };
+        assert!(is_let_go(Duration::from_secs(8), |_| {
+            block(libc::SIG_BLOCK);
+            std::thread::sleep(Duration::from_secs(5));
+            block(libc::SIG_UNBLOCK);
+        }));
+    }
+
+    /// The stop that SIGCONT makes of a traced thread may come before the trap of its step.
+    #[test]
+    fn a_thread_outlives_that_its_process_is_told_to_go_on_while_it_is_stepped() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("a shell");
+        let pid = child.id();
+        let limits = Limits {
+            pause: Duration::from_millis(200),
+            ..Limits::default()
+        };
+        let mut was_told = 0;
+        for round in 0..60 {
+            let helper = helper::Helper::start("steps a child of a test", || {
+                let stepped = step_thread(pid, &limits, |_| false);
+                let told = stepped.is_ok_and(|stepped| stepped.ended == Ended::Frozen);
+                vec![u8::from(told)]
+            });
+            let helper = helper.expect("a process");
+            while tracer(pid) == Some(0) && !helper.is_done() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_micros(150 * round));
+            // SAFETY: our own child.
+            unsafe { libc::kill(pid as i32, libc::SIGCONT) };
+            was_told += usize::from(helper.result(Duration::from_secs(60)).expect("a result")[0]);
+            let ended = child.try_wait().expect("our own child");
+            assert_eq!(ended, None, "round {round}");
+        }
+        assert!(was_told > 0, "none was told while it was stepped");
         child.kill().expect("our own child");
         child.wait().expect("our own child");
     }

@@ -6,11 +6,13 @@
 
 Words and output are those of the command line, without the process. gdb holds every thread of the
 process, and who is held tells nothing: so it lets the process go for the time of the look, and
-takes it back. Where it stopped at a breakpoint the look is refused: it would go on from there. Of a
-core the file is asked that gdb has open.
+takes it back. That is refused unless Ctrl-C or gdb itself stopped the process: from a breakpoint or
+a step it would go on, and of a signal that gdb gives to it then it might die. Of a core the file is
+asked that gdb has open.
 """
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -21,6 +23,7 @@ OF_CORE = {"why": ("why", "--core"), "spin": ("core",)}  # by the verb
 ENVIRONMENT = Path(__file__).resolve().parents[6:7]
 INSTALLED = [folder / "bin" / "flagfinder" for folder in ENVIRONMENT]
 PROGRAM = next((str(path) for path in INSTALLED if path.is_file()), None)
+STOPS = (signal.SIGINT, signal.SIGSTOP)  # Ctrl-C, and what gdb stops threads with
 ELF, CORE = b"\x7fELF", b"\4\0"  # how an ELF file begins, and its type, 16 bytes behind
 
 
@@ -35,6 +38,22 @@ def cores():
             yield path
 
 
+def stays(inferior):
+    """Whether all threads stand where only gdb stopped them."""
+    selected = gdb.selected_thread()
+    try:
+        for thread in inferior.threads():
+            thread.switch()
+            if int(gdb.parse_and_eval("$_siginfo.si_signo")) not in STOPS:
+                return False
+        return True
+    except gdb.error:  # what stopped a thread can't be told
+        return False
+    finally:
+        if selected is not None:
+            selected.switch()
+
+
 def ask(*words):
     found = PROGRAM or shutil.which("flagfinder") or "flagfinder"
     subprocess.run([found, *words])
@@ -46,11 +65,6 @@ class Flagfinder(gdb.Command):
 
     def __init__(self):
         super().__init__("flagfinder", gdb.COMMAND_STACK)
-        self.at_breakpoint = False
-        gdb.events.stop.connect(self.stopped)
-
-    def stopped(self, event):
-        self.at_breakpoint = isinstance(event, gdb.BreakpointEvent)
 
     def invoke(self, text, _):
         verb, *options = gdb.string_to_argv(text) or ["why"]
@@ -67,9 +81,10 @@ class Flagfinder(gdb.Command):
             return
         if not pid or connection is None or connection.type != "native":
             raise gdb.GdbError("There is neither a process of this machine nor a core")
-        if self.at_breakpoint:
+        if not stays(inferior):
             raise gdb.GdbError(
-                "It stopped at a breakpoint, and would go on: continue till it hangs"
+                "It stopped at a breakpoint, after a step or for a signal, and would go on from "
+                "there: continue till it hangs, then press Ctrl-C"
             )
         thread = gdb.selected_thread()
         selected = thread.ptid[1] if thread is not None else pid
