@@ -24,7 +24,7 @@ FAILED = "failed"  # no answer came
 RESULTS = (RIGHT, CONTAINS, HALF, NOTHING, WRONG, FAILED)
 
 # Of a process that nothing is wrong with nobody may say these.
-_NEVER_OF_HEALTHY = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup")
+_NEVER_OF_HEALTHY = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup", "left-locked")
 # Of a word that is no answer.
 _NO_CLAIM = ("assumed", "unsure", "ruled-out")
 

@@ -103,6 +103,7 @@ class PythonLoop:
     exits: tuple[PythonExit, ...]
     values: tuple[PythonValue, ...]
     confidence: float | None
+    pauses: bool = False  # at all looks it was in a call that only pauses
 
     @property
     def when(self) -> str | None:
@@ -158,13 +159,15 @@ class PythonCode:
         for frame in raw["frames"]:
             del frame["variables"]
         del raw["around"]
+        if raw["loop"] is not None:
+            del raw["loop"]["pauses"]
         return cast("PythonFields", raw)
 
 
 def _loop_from_raw(raw: PythonLoopFields) -> PythonLoop:
     exits = tuple(PythonExit(**item) for item in raw["exits"])
     values = tuple(PythonValue(**item) for item in raw["values"])
-    return build(PythonLoop, raw, exits=exits, values=values)
+    return build(PythonLoop, raw, exits=exits, values=values, pauses=False)
 
 
 def gil_holder(codes: Mapping[int, PythonCode]) -> int | None:
@@ -229,9 +232,9 @@ class PythonReader:
             return None
         if loop.kind == "counts" and not loop.is_answer:
             return "ends"
-        # A single place may be a call that itself waits.
+        # A single place may be a call that itself waits for more than time.
         places = {seen[tid].frames[-1].line for seen in looks if tid in seen and seen[tid].frames}
-        is_endless = loop.kind == "endless" and len(places) > 1
+        is_endless = loop.kind == "endless" and (len(places) > 1 or loop.pauses)
         return "known" if loop.is_answer or is_endless else None
 
     def codes(self, repeating: Collection[int]) -> dict[int, PythonCode]:
@@ -418,6 +421,7 @@ def _described(
             PythonValue(name, _short(seen[name][0]), f"{seen[name][1]:#x}") for name in names
         ),
         confidence=confidence,
+        pauses=pausing == len(frames),
     )
 
 

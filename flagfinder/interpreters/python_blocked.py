@@ -5,8 +5,9 @@ In: the frames of all threads, and the sources. Out: the statement of the progra
 thread is blocked (`with lock`, `jobs.get()`), and the threads that hold the lock, or can still come
 to the call that ends the wait. Where no such statement is there, the function of the library is
 told that the program called, and where. Locks, queues and threads are told apart by the last part
-of their name, so another object's of the same name is taken for it. Blind spots: functions that are
-on no stack yet; frames of a library, which are passed over; threads that a list holds.
+of their name, so another object's of the same name is taken for it. The result of a pool's task is
+owed by the pool's threads that run one. Blind spots: functions that are on no stack yet; frames of
+a library, which are passed over; threads that a list holds; which of several pools it is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ _ENDED_BY = {
     "wait_for": ("notify", "notify_all"),
     "result": ("set_result", "set_exception"),
     "join": (),
+}
+# Functions of `concurrent.futures` that wait for tasks, and what its threads run.
+_OF_TASKS = ("result", "exception", "wait", "as_completed", "result_iterator")
+_POOLS = {
+    ("thread.py", "_worker"): "it runs a task of a pool of threads",
+    ("process.py", "run"): "it hands out the results of a pool of processes",
 }
 _SHORT = 40  # characters of a call that is told whole
 
@@ -65,13 +72,14 @@ def blocked(
     waits = [
         wait for wait in waits if called in (None, "__enter__" if wait[0] == "with" else wait[0])
     ]
+    of_pool = dict(_of_pool(tid, frames)) if _waits_for_task(stack[: own[0]]) else {}
     if len(waits) != 1:
         if called is None:
             return None
         place = f"{frame.function} at {_file(frame)}:{frame.line}"
         if scope is not None and (text := _calls(scope, called, frame.line)) is not None:
-            return Blocked(f"`{text}` ({place})", f"`{text}`", {})
-        return Blocked(f"{called}, called by {place}", called, {})
+            return Blocked(f"`{text}` ({place})", f"`{text}`", of_pool)
+        return Blocked(f"{called}, called by {place}", called, of_pool)
     how, what, text = waits[0]
     targets = _targets(frame, _name(what), sources) if how == "join" else frozenset()
     answers = {
@@ -82,8 +90,29 @@ def blocked(
     return Blocked(
         f"`{text}` ({frame.function} at {_file(frame)}:{frame.line})",
         f"`{text}`",
-        {other: answer for other, answer in answers.items() if answer},
+        of_pool | {other: answer for other, answer in answers.items() if answer},
     )
+
+
+def _waits_for_task(within: Sequence[PythonFrame]) -> bool:
+    """Whether these open calls wait for what a pool of `concurrent.futures` was given."""
+    return any(
+        frame.file.endswith("/concurrent/futures/_base.py")
+        and frame.function.rpartition(".")[2] in _OF_TASKS
+        for frame in within
+    )
+
+
+def _of_pool(tid: int, frames: Mapping[int, Sequence[PythonFrame]]) -> Iterator[tuple[int, str]]:
+    """The other threads that run tasks of a pool, and those that hand out what processes did. One
+    without a task would have begun with what is waited for.
+    """
+    for other, theirs in frames.items():
+        for at, frame in enumerate(theirs):
+            of = frame.file.rpartition("/concurrent/futures/")[2]
+            what = _POOLS.get((of, frame.function.rpartition(".")[2]))
+            if other != tid and what is not None and (at or of != "thread.py"):
+                yield other, what
 
 
 def awaited(frame: PythonFrame, sources: Sources) -> str | None:
@@ -195,7 +224,17 @@ def _answer(frames: Sequence[PythonFrame], how: str, name: str, sources: Sources
             ends = _method(node, _ENDED_BY[how])
             if ends is None or _name(ends.value) != name:
                 continue
-            if ends.lineno >= frame.line or any(_is_in(loop, ends.lineno) for loop in loops):
+            is_ahead = ends.lineno >= frame.line
+            if not is_ahead and not any(_is_in(loop, ends.lineno) for loop in loops):
+                continue
+            # A lock that it first takes there is not one that it has now.
+            taken = [
+                node.lineno
+                for node in map(_acquires, within(scope))
+                if node is not None and _name(node.value) == name
+                if (frame.line < node.lineno or not is_ahead) and node.lineno <= ends.lineno
+            ]
+            if how not in ("with", "acquire") or not taken:
                 return f"its function {frame.function} comes to `{ast.unparse(ends)}()`"
     return None
 
@@ -207,6 +246,10 @@ def _holds(node: ast.AST, name: str, line: int) -> TypeGuard[ast.With | ast.Asyn
     is_inside = max(node.lineno + 1, node.body[0].lineno) <= line <= (node.end_lineno or 0)
     names = [_name(item.context_expr) for item in node.items if _is_object(item.context_expr)]
     return is_inside and name in names
+
+
+def _acquires(node: ast.AST) -> ast.Attribute | None:
+    return _method(node, ("acquire",))
 
 
 def _method(node: ast.AST, names: Container[str]) -> ast.Attribute | None:

@@ -21,7 +21,7 @@ from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.record import dataclass
 
 # Ends of chains that are wrong in themselves.
-_FAULTS = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup")
+_FAULTS = ("deadlock", "ended", "stopped", "frozen", "lost-wakeup", "left-locked")
 # Of the time between the looks, on a processor or waiting for one: less is no spinning.
 _BUSY = 0.9
 _PATIENCE = 20.0  # s for each of the two looks

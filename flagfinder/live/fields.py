@@ -130,6 +130,7 @@ RootKind = Literal[
     "computes",
     "deadlock",
     "lost-wakeup",
+    "left-locked",
     "unknown",
 ]
 

@@ -25,11 +25,12 @@ _KINDS = {
     "peer": "waits for a peer",
     "timer": "waits for a timer",
     "lost-wakeup": "lost wake-up",
+    "left-locked": "left locked",
     "unknown": "not known",
 }
 # What nobody will end: no good news. The text of the first names who it is.
 _NAMED_FAULTS = ("deadlock", "ended", "stopped", "frozen")
-_FAULTS = (*_NAMED_FAULTS, "lost-wakeup")
+_FAULTS = (*_NAMED_FAULTS, "lost-wakeup", "left-locked")
 # How a link is known: as it is marked, and what that means.
 _MARKS: dict[WhyKnown, tuple[str, str]] = {
     "seen": ("[seen]", "in the kernel or in memory"),

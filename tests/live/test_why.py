@@ -47,6 +47,7 @@ SCENARIOS = {
     "unarmed_timer": 1,
     "blocked_signal": 1,
     "owner_ended": 1,
+    "left_locked": 1,
     "file_locks": 2,
     "open_file_lock": 1,
     "asks_file_lock": 2,

@@ -88,6 +88,15 @@ def test_a_chain_of_goroutines_goes_on_at_a_child(program: Path) -> None:
     assert report["root"]["kind"] == "timer" and report["root"]["name"] == "sleep"
 
 
+@pytest.mark.parametrize(("kind", "owing"), [("rounds", "reads"), ("neighbours", "use")])
+def test_only_who_has_the_very_object_owes_it(kind: str, owing: str, program: Path) -> None:
+    report = asked(program, kind)
+    assert report["root"]["kind"] == "timer" and report["root"]["name"] == "sleep"
+    first, second, *_ = report["links"]
+    assert first["at"]["function"] == f"main.{kind}" and first["known"] == "by-reference"
+    assert second["at"]["function"].endswith(f").{owing}")
+
+
 def test_nobody_sends_to_a_channel_that_is_not_there(program: Path) -> None:
     report = asked(program, "nothing")
     assert report["root"]["kind"] == "deadlock"

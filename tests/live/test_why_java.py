@@ -210,6 +210,7 @@ def test_an_answer_that_another_thread_reads_is_owed_by_the_server(tmp_path: Pat
 # of them stands.
 OWED = {
     "future": ("input", None, ["java", "feed"], "Owed.feed"),
+    "listeners": ("timer", True, ["java", "teller", "sleep"], "Owed.tell"),
     "room": ("timer", False, ["java", "writer", "compactor", "sleep"], "Owed.compact"),
     "crossed": ("deadlock", False, ["taker", "reader", "taker"], "Owed.take"),
     "ended": ("unknown", None, ["java"], "Owed.sum"),

@@ -45,6 +45,12 @@ def fill():
 def load(parts):
     wait(parts)
     wait(parts, timeout=None, return_when=FIRST_COMPLETED)
+def polls(self):
+    while True:
+        job = self.jobs.get()
+        lock.acquire()
+        use(job)
+        lock.release()
 """
 
 
@@ -130,6 +136,14 @@ def test_a_thread_that_waits_for_a_lock_does_not_hold_it() -> None:
     found = look([("one", 4)], [("two", 6)])
     assert found is not None
     assert found.owed == {}
+    # In a loop it takes the lock first, and gives it back.
+    asks = [("takes", 16)]
+    found = look(asks, [("get", 0), ("polls", 35)])
+    assert found is not None
+    assert found.owed == {}
+    found = look(asks, [("polls", 37)])
+    assert found is not None
+    assert found.owed == {1: "its function polls comes to `lock.release()`"}
     found = look([("takes", 16)], [("takes", 17)])
     assert found is not None
     assert found.owed == {1: "its function takes comes to `lock.release()`"}
@@ -143,6 +157,27 @@ def test_a_thread_in_a_loop_comes_round_to_the_call() -> None:
     over = look(put, [("answer", 0), ("ask", 11)])
     assert over is not None
     assert over.owed == {}
+
+
+def test_the_result_of_a_task_is_owed_by_those_of_the_pool_that_run_one() -> None:
+    def of(name: str, file: str) -> PythonFrame:
+        return PythonFrame(name, f"/usr/lib/python3.11/concurrent/futures/{file}", 1)
+
+    worker, waits = of("_worker", "thread.py"), of("Future.result", "_base.py")
+    task = PythonFrame("ask", "app.py", 10)
+    frames = {
+        0: [of("wait", "threading.py"), waits, task, worker],
+        1: [of("wait", "threading.py"), waits, task, worker],
+        2: [worker],
+        3: [PythonFrame("takes", "app.py", 17)],
+        4: [of("select", "selectors.py"), of("_ExecutorManagerThread.run", "process.py")],
+    }
+    found = blocked(0, frames, _One())
+    assert found is not None
+    assert found.owed == {
+        1: "it runs a task of a pool of threads",
+        4: "it hands out the results of a pool of processes",
+    }
 
 
 def test_a_join_names_the_thread_that_runs_the_target() -> None:

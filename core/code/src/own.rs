@@ -212,7 +212,7 @@ impl Names {
     }
 }
 
-fn whose_module(path: &str, name: &str) -> Whose {
+pub(crate) fn whose_module(path: &str, name: &str) -> Whose {
     match path.starts_with('/') && !is_standard_module(name) && !begins(name, MACHINES) {
         true => whose_file(path),
         false => Whose::System,

@@ -84,6 +84,22 @@ impl Stack {
         addresses.map(|address| names.caller(*address)).collect()
     }
 
+    /// Where each goes on, innermost first.
+    pub fn addresses(&self) -> &[u64] {
+        &self.addresses
+    }
+
+    /// Whose the function of each is, and what it is called; `false`: the call may be an old one.
+    pub fn calls(&self, names: &Names) -> Vec<(Whose, String, bool)> {
+        let addresses = self.addresses.iter().enumerate();
+        let each = addresses.map(|(at, address)| {
+            let outer = names.spots(*address).pop();
+            let (whose, spot) = outer.unwrap_or((Whose::System, Spot::default()));
+            (whose, spot.function.unwrap_or_default(), at < self.sure)
+        });
+        each.collect()
+    }
+
     /// All places, those of inlined functions included; `false`: the call may be an old one.
     pub fn spots(&self, names: &Names) -> Vec<(Whose, Spot, bool)> {
         let addresses = self.addresses.iter().enumerate();

@@ -3,6 +3,7 @@
 // wait has the object at hand, and comes to the call that does. Or no thread is left that does.
 
 import java.io.IOException;
+import java.util.List;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
@@ -127,6 +128,31 @@ public class Owed {
         lock.unlock();
     }
 
+    interface Listener {
+        void heard(String text);
+    }
+
+    static final class Prints implements Listener {
+        @Override
+        public void heard(String text) {
+            System.out.println(text);
+        }
+    }
+
+    static final class Completes implements Listener {
+        @Override
+        public void heard(String text) {
+            PRICE.complete(text);
+        }
+    }
+
+    static void tell(List<Listener> all) throws Exception {
+        new ProcessBuilder("sleep", "100000").start().waitFor();
+        for (Listener one : all) {
+            one.heard("1");
+        }
+    }
+
     static void idle() throws InterruptedException {
         while (true) {
             Thread.sleep(5000);
@@ -139,6 +165,10 @@ public class Owed {
             case "future" -> {
                 start("feed", Owed::feed);
                 System.out.println(PRICE.thenApply(String::length).join());
+            }
+            case "listeners" -> {
+                start("teller", () -> tell(List.of(new Prints(), new Completes())));
+                System.out.println(PRICE.join());
             }
             case "room" -> {
                 start("compactor", Owed::compact);

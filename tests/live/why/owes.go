@@ -122,6 +122,65 @@ func server() {
 	listener.Accept()
 }
 
+func (one *account) reads() {
+	one.lock.Lock()
+	defer one.lock.Unlock()
+	exec.Command("sleep", "1000").Run()
+}
+
+func (one *account) serves(jobs chan int) {
+	for sum := range jobs {
+		one.lock.Lock()
+		one.sum += sum
+		one.lock.Unlock()
+	}
+}
+
+// One has the lock; another takes it and gives it back in each round.
+func rounds() {
+	one, jobs := &account{owner: "one"}, make(chan int)
+	go one.serves(jobs)
+	go one.reads()
+	time.Sleep(100 * time.Millisecond)
+	one.lock.Lock()
+	fmt.Println(one.sum)
+	jobs <- one.sum
+}
+
+type slots struct{ free chan bool }
+
+func (some *slots) use() {
+	some.free <- true
+	exec.Command("sleep", "1000").Run()
+	<-some.free
+}
+
+func (some *slots) serves(jobs chan int) {
+	for range jobs {
+		some.free <- true
+		<-some.free
+	}
+}
+
+// Objects of one size lie side by side; only one of them is that of the one that waits.
+func neighbours() {
+	var all [8]*slots
+	jobs := make(chan int)
+	for which := range all {
+		all[which] = &slots{make(chan bool, 1)}
+	}
+	wanted := all[4]
+	go wanted.use()
+	for _, other := range all {
+		if other != wanted {
+			go other.serves(jobs)
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	wanted.free <- true
+	jobs <- 1
+}
+
 func nothing() {
 	go func() {
 		var never chan int
@@ -136,7 +195,7 @@ func nothing() {
 func main() {
 	kinds := map[string]func(){
 		"locks": locks, "room": room, "left": left, "condition": condition, "child": child,
-		"server": server, "nothing": nothing,
+		"server": server, "nothing": nothing, "rounds": rounds, "neighbours": neighbours,
 	}
 	// Without one that sleeps, Go itself would see that all are blocked.
 	go func() {

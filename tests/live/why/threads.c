@@ -382,6 +382,43 @@ static void owner_ended(const char *folder)
     pthread_mutex_lock(&one);
 }
 
+__attribute__((noinline)) static int add_rows(int rows)
+{
+    pthread_mutex_lock(&one);
+    if (rows < 0)
+        return -1; /* it leaves the lock locked */
+    done += rows;
+    pthread_mutex_unlock(&one);
+    return 0;
+}
+
+static void *add_each(void *unused)
+{
+    tid_of_holder = own_tid();
+    if (add_rows(1) == 0 && add_rows(-1) < 0)
+        pause();
+    return unused;
+}
+
+static void *add_again(void *unused)
+{
+    for (;;) {
+        pause();
+        add_rows(1);
+    }
+    return unused;
+}
+
+/* A lock was left locked by a function that is over; who called that waits for a signal by now.
+ * Another thread takes the lock and gives it back whenever a signal comes. */
+static void left_locked(const char *folder)
+{
+    start(add_each, NULL);
+    start(add_again, NULL);
+    truth("left-locked", getpid(), tid_of_holder);
+    add_rows(1);
+}
+
 static void *signals_what_is_typed(void *unused)
 {
     int master = posix_openpt(O_RDWR | O_NOCTTY);
@@ -425,6 +462,7 @@ const struct scenario in_threads[] = {
     {"unarmed_timer", unarmed_timer},
     {"blocked_signal", blocked_signal},
     {"owner_ended", owner_ended},
+    {"left_locked", left_locked},
     {"signal_of_a_thread", signal_of_a_thread},
     {NULL, NULL},
 };

@@ -17,9 +17,9 @@ use super::asked::Asked;
 use super::go::Tasks;
 use super::obstacle::{Debtor, End, Obstacle, Side, State, Who};
 use super::process::{name, Process, Processes};
-use super::report::{Kind, RootKind};
+use super::report::{Kind, RootKind, WaitsFor};
 use super::{
-    children, files, flags, go, held, in_core, ipc, java, locked, mounts, stopped, unread,
+    children, files, flags, go, held, in_core, ipc, java, locked, mounts, ruby, stopped, unread,
 };
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -102,7 +102,8 @@ pub fn examine(
         return Examined::end(end);
     }
     if activity.wants < thread_ways::HOT {
-        if let Some(obstacle) = java::owed(process, tid) {
+        let owed = java::owed(process, tid).or_else(|| ruby::owed(process, tid));
+        if let Some(obstacle) = owed {
             let (stack, at) = stack(process, &activity);
             return Examined::of(State::Waits(vec![obstacle]), stack, at);
         }
@@ -163,10 +164,12 @@ pub fn examine(
     let (stack, at) = stack(process, &activity);
     let in_go = activity
         .call
-        .and_then(|_| go::look(processes, pid, tid, &stack));
-    if let Some(found) = in_go {
-        return Examined::of_tasks(found);
-    }
+        .and_then(|_| go::look(processes, (pid, tid), &stack, begins));
+    let tasks = match in_go {
+        Some(found) if found.is_own => Some(found.tasks),
+        Some(found) => return Examined::of_tasks(found),
+        None => None,
+    };
     let Some(process) = processes.get(pid) else {
         let end = End::fault(RootKind::Ended, format!("process {pid} has ended"));
         return Examined::end(end);
@@ -189,7 +192,7 @@ pub fn examine(
             let state = in_call(processes, pid, &activity, &call, &stack);
             match asked.filter(|asked| asked.blocks) {
                 Some(asked) if is_futex(&call) => flags::blocked_in_source(pid, asked, state),
-                Some(asked) => flags::blocked_in_task(asked, state),
+                Some(asked) => flags::blocked_in_task(pid, asked, state),
                 None => state,
             }
         }
@@ -197,7 +200,10 @@ pub fn examine(
             "thread {tid} is in no system call that could be told"
         ))),
     };
-    Examined::of(state, stack, at)
+    Examined {
+        tasks,
+        ..Examined::of(state, stack, at)
+    }
 }
 
 /// A shell sleeps by a child for which it waits.
@@ -420,11 +426,30 @@ fn in_call(
             }
         }
     }
+    // The first thread of Ruby sleeps in a call that hears of signals, whatever it waits for.
+    if let Some(of_ruby) = (!is_dead)
+        .then(|| ruby_waits(processes, pid, tid))
+        .flatten()
+    {
+        obstacles = vec![of_ruby];
+    }
     if obstacles.is_empty() {
         let end = End::unknown(format!("what ends {name} is not known"));
         obstacles.push(Obstacle::ends(Kind::Call, name, end));
     }
     State::Waits(obstacles)
+}
+
+fn ruby_waits(processes: &mut Processes, pid: u32, tid: u32) -> Option<Obstacle> {
+    let process = processes.get(pid)?;
+    let called = ruby::called(process, tid)?;
+    let waits_for = WaitsFor {
+        kind: Kind::Flag,
+        name: called.to_owned(),
+        address: None,
+        statement: None,
+    };
+    Some(held::others(process, tid, &[], None, waits_for))
 }
 
 /// An execve first ends all other threads of its process.

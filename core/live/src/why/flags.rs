@@ -202,7 +202,7 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
 
 /// What a task of a thread's event loop waits for, where nothing but the loop itself, or the limit
 /// of its call, wakes the thread; or a new client, where that is no help.
-pub fn blocked_in_task(asked: &Asked, state: State) -> State {
+pub fn blocked_in_task(pid: u32, asked: &Asked, state: State) -> State {
     let (State::Waits(obstacles), Some(kind)) = (&state, asked.of_task) else {
         return state;
     };
@@ -213,13 +213,22 @@ pub fn blocked_in_task(asked: &Asked, state: State) -> State {
         };
         one.debtors.is_empty() && is_own
     };
-    if !obstacles.iter().all(is_own) {
+    // Other threads of the process may wake the loop. Whether they will is not known.
+    let is_inside = |one: &Obstacle| {
+        let is_inside = |one: &Debtor| match one.who {
+            Who::Thread(of, _) | Who::AnyOf(of, _) | Who::Process(of, _) => of == pid,
+        };
+        !one.debtors.is_empty() && one.debtors.iter().all(is_inside)
+    };
+    if !obstacles.iter().all(|one| is_own(one) || is_inside(one)) {
         return state;
     }
+    let is_alone = obstacles.iter().all(is_own);
     let mut timers = obstacles
         .iter()
         .filter(|one| one.otherwise.kind == RootKind::Timer);
     let end = match kind {
+        _ if !is_alone => End::unknown(&asked.nobody),
         RootKind::Timer => End::outside(kind, &asked.nobody),
         RootKind::Input => End::idle(kind, &asked.nobody),
         RootKind::Deadlock if timers.next().is_none() => End::fault(kind, &asked.nobody),

@@ -7,6 +7,7 @@ use super::java;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{descends, name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
+use super::ruby;
 use super::semaphore;
 use crate::effects::Effect;
 use crate::futex::{describe, Futex};
@@ -19,6 +20,9 @@ use flagfinder_waits::proc::Call;
 /// Where glibc keeps named semaphores (sem_overview(7)).
 const SEMAPHORES: &str = "/dev/shm/sem.";
 
+/// The function of V8 that `Atomics.wait` comes to.
+const WAITS_OF_V8: &str = "v8::internal::FutexEmulation::Wait";
+
 /// What a wait in `pthread_cond_wait` is called.
 pub const CONDITION: &str = "condition variable";
 
@@ -29,9 +33,20 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
     let owed = owner(process, call, &futex);
     let shape = shape(stack, &futex);
     // What the author's code called says more than an address.
-    let of_library = (matches!(shape, "word" | "lock") && futex.is_nameless)
-        .then(|| Stack::of(call, &*inside.memory, &inside.names).library_call(&inside.names))
-        .flatten();
+    let of_runtime = || {
+        let is_v8s = |code: &Code| {
+            let symbol = code.symbol.as_deref();
+            symbol.is_some_and(|symbol| symbol.contains(WAITS_OF_V8))
+        };
+        let of_v8 = stack.iter().any(is_v8s).then_some("Atomics.wait()");
+        ruby::called(process, tid).or(of_v8).map(str::to_owned)
+    };
+    let is_plain = matches!(shape, "word" | "lock") && futex.is_nameless;
+    let of_library = || {
+        let stack = is_plain.then(|| Stack::of(call, &*inside.memory, &inside.names))?;
+        stack.library_call(&inside.names)
+    };
+    let of_library = of_runtime().or_else(of_library);
     let waits_for = WaitsFor {
         kind: kind(&futex, shape, &owed),
         name: match (&owed, of_library) {

@@ -59,6 +59,9 @@ const OF_LIBRARY: [&str; 3] = [
 /// The one of them that every process has.
 const REFERENCES: &str = "java.lang.ref.Reference$ReferenceHandler";
 
+/// What runs virtual threads, one after the other.
+const CARRIER: &str = "jdk.internal.misc.CarrierThread";
+
 /// A child, as the program has it.
 const PROCESS: &str = "java.lang.ProcessImpl";
 
@@ -170,6 +173,13 @@ impl HotSpot {
         let look = self.look(memory);
         let is_plain = |thread: &JavaThread| !look.is_of_library(thread);
         self.thread(tid).is_some_and(is_plain) && !self.is_of_machine(memory, tid)
+    }
+
+    /// Is there a thread that runs virtual threads?
+    pub fn runs_virtual(&self, memory: &dyn AddressSpace) -> bool {
+        let look = self.look(memory);
+        let class = |thread: &JavaThread| look.class_name(look.java_lang_thread(thread));
+        self.threads.iter().any(|thread| class(thread) == CARRIER)
     }
 
     /// Is it a thread of the machine itself, which runs no code of Java? Such a thread is of

@@ -220,6 +220,12 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         let may = may.map(|tid| Debtor::assumed(who(*tid), "it may come to end such waits"));
         return Some(Obstacle::owed(kind, name, debtors.chain(may).collect()));
     }
+    if machine.runs_virtual(&memory) {
+        let end = End::unknown(
+            "no thread is known to end it; the process has virtual threads, which are not followed",
+        );
+        return Some(Obstacle::ends(kind, name, end));
+    }
     let waits_for = WaitsFor {
         kind,
         name,

@@ -3,13 +3,16 @@
 //!
 //! In: the methods that a thread has open, each at a bytecode. Out: the calls on the ways from
 //! there to the methods' ends, and those of the methods of the program that are called there.
-//! Blind spots: handlers of exceptions, and calls of which only the object's class tells the
-//! method; where there is one of these, `is_all` is false.
+//! Of a call of which only the object's class tells the method, those of all classes are meant that
+//! are loaded by now. Blind spots: handlers of exceptions, and what has no code that can be read;
+//! where there is one of these, `is_all` is false.
 
 use flagfinder_code::Whose;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::java_frames::{whose, Frames, Open};
+use super::java_kinds;
+use super::vm_structs::Kinds;
 
 /// Most methods that are searched for one thread, and the longest one.
 const METHODS: usize = 256;
@@ -35,6 +38,8 @@ const COMPLETING: [&str; 2] = [
 pub struct Ahead {
     /// Names of methods of the library.
     pub names: FxHashSet<String>,
+    /// Of those that only come if the object is of one of several classes.
+    pub assumed: FxHashSet<String>,
     /// May nothing else be called?
     pub is_all: bool,
     /// Fields of the program's.
@@ -55,7 +60,15 @@ pub struct Invoke {
     pub name: String,
     /// The class, if it is known by now.
     pub klass: Option<u64>,
-    by_interface: bool,
+    by: By,
+}
+
+/// What tells the method that is called: the class that the code names, or the object's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Class,
+    Object,
+    Interface,
 }
 
 /// What an instruction does to what is not the method's own.
@@ -72,7 +85,7 @@ pub enum What {
 enum Site {
     Call {
         index: u16,
-        by_interface: bool,
+        by: By,
     },
     /// Where no object is named, it is static.
     Read {
@@ -121,42 +134,93 @@ impl Frames<'_> {
         ahead: &mut Ahead,
         seen: &mut FxHashSet<u64>,
     ) {
-        let Some(mut todo) = ways else {
+        let Some(ways) = ways else {
             ahead.is_all = false;
             return;
         };
-        while let Some(what) = todo.pop() {
+        // What is sure comes first.
+        let (mut todo, mut perhaps) = (ways, Vec::new());
+        let mut is_sure = true;
+        loop {
+            let Some(what) = todo.pop() else {
+                if perhaps.is_empty() {
+                    return;
+                }
+                is_sure = false;
+                todo.append(&mut perhaps);
+                continue;
+            };
             let call = match what {
                 What::Calls(call) => call,
                 What::Writes(field) => {
-                    ahead.writes.insert(field);
+                    if is_sure {
+                        ahead.writes.insert(field);
+                    }
                     continue;
                 }
                 What::Reads(_) | What::Stores => continue,
             };
             let runs = |one: &&str| call.class.starts_with(one);
             if whose(&call.class) == Whose::System {
-                ahead.is_all &= !(call.by_interface && RUN_ANYTHING.iter().any(runs));
-                ahead.names.insert(call.name);
+                ahead.is_all &= !(call.by == By::Interface && RUN_ANYTHING.iter().any(runs));
+                match is_sure {
+                    true => ahead.names.insert(call.name),
+                    false => ahead.assumed.insert(call.name),
+                };
                 continue;
             }
-            let found = call
-                .klass
-                .filter(|_| follows)
-                .map(|klass| self.named(klass, &call.name));
-            let found = found.unwrap_or_default();
+            let found = match follows {
+                true => self.targets(&call),
+                false => Vec::new(),
+            };
             ahead.is_all &= !found.is_empty();
+            let is_one = found.len() == 1;
             for method in found {
                 if seen.len() >= METHODS {
                     ahead.is_all = false;
                 } else if seen.insert(method) {
-                    match self.does(method, None) {
-                        Some(more) => todo.extend(more),
-                        None => ahead.is_all = false,
-                    }
+                    let more = self.does(method, None);
+                    ahead.is_all &= more.is_some();
+                    let all = if is_one { &mut todo } else { &mut perhaps };
+                    all.extend(more.into_iter().flatten());
                 }
             }
         }
+    }
+
+    fn kinds(&self) -> &Kinds {
+        let known = &self.structs.known.kinds;
+        known.get_or_init(|| java_kinds::read(self))
+    }
+
+    /// The methods that the call may come to.
+    fn targets(&self, call: &Invoke) -> Vec<u64> {
+        let kinds = self.kinds();
+        let Some(class) = call.klass.or_else(|| kinds.called(&call.class)) else {
+            return Vec::new();
+        };
+        // It may have the method from a class that it extends.
+        let inherited = |class: u64| {
+            let mut classes = std::iter::successors(Some(class), |class| {
+                self.word(*class, "Klass", "_super").filter(|one| *one != 0)
+            });
+            let mut found = classes.find_map(|class| {
+                let methods = self.named(class, &call.name);
+                (!methods.is_empty()).then_some(methods)
+            });
+            found.take().unwrap_or_default()
+        };
+        let mut found = inherited(class);
+        if call.by != By::Class {
+            found.extend(kinds.below(class).iter().flat_map(|one| inherited(*one)));
+        }
+        found.sort_unstable();
+        found.dedup();
+        let has_code = |method: &u64| self.code(*method).is_some();
+        if found.len() > 1 {
+            found.retain(has_code);
+        }
+        found
     }
 
     /// The classes that the method's code may name, as far as they are known by now.
@@ -197,7 +261,7 @@ impl Frames<'_> {
         self.memory.word(first.checked_add(index.checked_mul(8)?)?)
     }
 
-    fn elements(&self, array: u64, kind: &str) -> Vec<u64> {
+    pub fn elements(&self, array: u64, kind: &str) -> Vec<u64> {
         let all = || {
             let length = self.number(array, "Array<int>", "_length", 4)?.min(WIDEST);
             let data = self.field(array, kind, "_data")?;
@@ -219,7 +283,34 @@ impl Frames<'_> {
     /// it has no code, or its code can't be read.
     pub fn does(&self, method: u64, behind: Option<u32>) -> Option<Vec<What>> {
         let code = self.code(method)?;
-        self.at_sites(method, sites(&code, behind.map(|at| at as usize))?)
+        let behind = behind.map(|at| at as usize);
+        let (places, named): (Vec<usize>, Vec<Site>) = sites(&code, behind)?.into_iter().unzip();
+        let mut found = self.at_sites(method, named)?;
+        let called_at = behind.and_then(|at| site(&code, at)?);
+        let called_at = called_at.and_then(|site| self.at_sites(method, vec![site])?.pop());
+        for pair in &PAIRS {
+            if !found.iter().any(|what| what.is_call(pair.gives)) {
+                continue;
+            }
+            let by = |at: usize| {
+                let what = places.iter().position(|place| *place == at);
+                what.map_or(0, |index| pair.by(&found[index]))
+            };
+            let taken = called_at.as_ref().map_or(0, |what| pair.by(what).max(0));
+            let open = balance(&code, begin(&code, behind)?, taken, &by)?;
+            let mut at = places.iter();
+            found = found
+                .into_iter()
+                .map(|what| {
+                    let at = at.next().and_then(|at| open.get(at));
+                    match what.is_call(pair.gives) && at.is_none_or(|balance| *balance > 0) {
+                        true => What::Stores,
+                        false => what,
+                    }
+                })
+                .collect();
+        }
+        Some(found)
     }
 
     /// What is done in the loops of the method, or in those that it is in.
@@ -254,16 +345,13 @@ impl Frames<'_> {
         };
         let what = |site| {
             Some(match site {
-                Site::Call {
-                    index,
-                    by_interface,
-                } => {
+                Site::Call { index, by } => {
                     let (class, name, klass) = self.referred(pool, index, false)?;
                     What::Calls(Invoke {
                         class,
                         name,
                         klass,
-                        by_interface,
+                        by,
                     })
                 }
                 Site::Read { index, is_static } => What::Reads(field(index, is_static)?),
@@ -327,6 +415,59 @@ impl Frames<'_> {
             klass.filter(|klass| *klass != 0),
         ))
     }
+}
+
+impl What {
+    fn is_call(&self, names: &[&str]) -> bool {
+        matches!(self, What::Calls(call) if names.contains(&&*call.name))
+    }
+}
+
+/// What takes something, and what gives it back. One that comes to both in this order does not
+/// have it now.
+struct Pair {
+    takes: &'static [&'static str],
+    gives: &'static [&'static str],
+}
+
+const PAIRS: [Pair; 2] = [
+    Pair {
+        takes: &["acquire", "acquireUninterruptibly"],
+        gives: &["release"],
+    },
+    Pair {
+        takes: &["lock", "lockInterruptibly"],
+        gives: &["unlock", "unlockRead", "unlockWrite"],
+    },
+];
+/// Most of a kind that a way is seen to take.
+const MOST_TAKEN: i8 = 4;
+
+impl Pair {
+    fn by(&self, what: &What) -> i8 {
+        i8::from(what.is_call(self.takes)) - i8::from(what.is_call(self.gives))
+    }
+}
+
+/// How many of a kind the thread has taken, at least, where it comes to each instruction; `taken`:
+/// at first.
+fn balance(
+    code: &[u8],
+    from: Vec<usize>,
+    taken: i8,
+    by: &dyn Fn(usize) -> i8,
+) -> Option<FxHashMap<usize, i8>> {
+    let mut todo: Vec<(usize, i8)> = from.into_iter().map(|at| (at, taken)).collect();
+    let mut least: FxHashMap<usize, i8> = FxHashMap::default();
+    while let Some((at, count)) = todo.pop() {
+        if least.get(&at).is_some_and(|known| *known <= count) {
+            continue;
+        }
+        least.insert(at, count);
+        let after = (count + by(at)).clamp(0, MOST_TAKEN);
+        todo.extend(next(code, at)?.into_iter().map(|to| (to, after)));
+    }
+    Some(least)
 }
 
 /// Bytes of an instruction; those from 203 on are the interpreter's own. `None`: none is so.
@@ -400,7 +541,11 @@ fn site(code: &[u8], at: usize) -> Option<Option<Site>> {
     Some(match opcode {
         182..=185 | 227 => Some(Site::Call {
             index: index(1)?,
-            by_interface: opcode == 185,
+            by: match opcode {
+                182 | 227 => By::Object,
+                185 => By::Interface,
+                _ => By::Class,
+            },
         }),
         178 | 180 | 203..=210 => Some(Site::Read {
             index: index(1)?,
@@ -430,15 +575,22 @@ fn reached(code: &[u8], from: Vec<usize>) -> Option<FxHashSet<usize>> {
     Some(seen)
 }
 
-/// What is reached from behind this bytecode, or from the beginning.
-fn sites(code: &[u8], behind: Option<usize>) -> Option<Vec<Site>> {
-    let from = match behind {
-        Some(at) => next(code, at)?,
-        None => vec![0],
-    };
-    let all = reached(code, from)?;
-    let found: Option<Vec<Option<Site>>> = all.into_iter().map(|at| site(code, at)).collect();
-    Some(found?.into_iter().flatten().collect())
+/// Where the code goes on behind this bytecode, or at its beginning.
+fn begin(code: &[u8], behind: Option<usize>) -> Option<Vec<usize>> {
+    behind.map_or(Some(vec![0]), |at| next(code, at))
+}
+
+/// What is reached from there, and where.
+fn sites(code: &[u8], behind: Option<usize>) -> Option<Vec<(usize, Site)>> {
+    let all = reached(code, begin(code, behind)?)?;
+    let found = all.into_iter().map(|at| Some((at, site(code, at)?)));
+    let found: Vec<(usize, Option<Site>)> = found.collect::<Option<_>>()?;
+    Some(
+        found
+            .into_iter()
+            .filter_map(|(at, site)| Some((at, site?)))
+            .collect(),
+    )
 }
 
 /// Does the code go round and round somewhere without naming anything? Then it computes there.
@@ -498,7 +650,7 @@ mod tests {
     fn calls_are_found_on_the_ways_that_code_may_go() {
         let indices = |behind| {
             let found = sites(&LOOP, behind).expect("code").into_iter();
-            let index = |site| match site {
+            let index = |(_, site)| match site {
                 Site::Call { index, .. } => Some(index),
                 _ => None,
             };
@@ -512,6 +664,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_on_the_way_is_given_back_first() {
+        // nop; acquire; release; release; return, with calls of three bytes.
+        let code = [0, 182, 1, 0, 182, 2, 0, 182, 2, 0, 177];
+        let by = |at: usize| match at {
+            1 => 1,
+            4 | 7 => -1,
+            _ => 0,
+        };
+        let at = |from: usize, taken| {
+            let found = balance(&code, vec![from], taken, &by).expect("code");
+            [found.get(&4).copied(), found.get(&7).copied()]
+        };
+        assert_eq!(at(0, 0), [Some(1), Some(0)]);
+        assert_eq!(at(4, 0), [Some(0), Some(0)]);
+        assert_eq!(at(4, 1), [Some(1), Some(0)], "it waits to take one");
+    }
+
+    #[test]
     fn what_stands_before_or_behind_a_loop_is_not_in_it() {
         // putstatic 3; getstatic 7; ifeq back to that; getfield 9; return.
         let code = [179, 3, 0, 178, 7, 0, 153, 255, 253, 180, 9, 0, 177];
@@ -519,7 +689,7 @@ mod tests {
         assert_eq!(in_loops(&code, None), Some(vec![read(7, true)]));
         assert_eq!(in_loops(&code, Some(6)), Some(vec![read(7, true)]));
         assert_eq!(in_loops(&code, Some(9)), Some(vec![]));
-        assert!(sites(&code, Some(3)).is_some_and(|all| all.contains(&read(9, false))));
+        assert!(sites(&code, Some(3)).is_some_and(|all| all.contains(&(9, read(9, false)))));
     }
 
     #[test]

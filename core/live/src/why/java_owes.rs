@@ -210,6 +210,7 @@ impl Look<'_> {
             entry: format!("{simple}.{method}()"),
             ..Owes::default()
         };
+        let mut perhaps = Vec::new();
         found
             .unsure
             .extend(others.iter().skip(MOST_THREADS).map(|one| one.tid));
@@ -222,17 +223,27 @@ impl Look<'_> {
             let mut known = self.known().ahead.borrow_mut();
             let ahead = known.entry(other.tid);
             let ahead = ahead.or_insert_with(|| frames.ahead(&open));
-            let does = ends.by.iter().any(|name| ahead.names.contains(*name));
-            match (does, ahead.is_all) {
-                (false, true) => found.out.push(other.tid),
-                (true, _) if self.has_at_hand(other, &open, object) => found.owing.push(other.tid),
-                (true, _) => found.unsure.push(other.tid),
-                (false, false) if self.has_at_hand(other, &open, object) => {
-                    found.unsure.push(other.tid);
-                }
-                (false, false) => {}
-            }
+            let is_among =
+                |names: &FxHashSet<String>| ends.by.iter().any(|one| names.contains(*one));
+            let (does, may) = (is_among(&ahead.names), is_among(&ahead.assumed));
+            let list = match (does || may, ahead.is_all) {
+                (false, true) => Some(&mut found.out),
+                _ if self.has_at_hand(other, &open, object) => match (does, may) {
+                    (true, _) => Some(&mut found.owing),
+                    (false, true) => Some(&mut perhaps),
+                    (false, false) => Some(&mut found.unsure),
+                },
+                (true, _) => Some(&mut found.unsure),
+                (false, false) => None,
+            };
+            list.into_iter().for_each(|list| list.push(other.tid));
         }
+        // If an object is of the right class, its method ends the wait.
+        if found.owing.is_empty() {
+            found.owing = perhaps;
+            return Some(found);
+        }
+        found.unsure.extend(perhaps);
         let is_one = ends.all || found.owing.len() == 1;
         found.is_known = is_one && found.unsure.is_empty();
         Some(found)

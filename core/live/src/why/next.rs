@@ -53,7 +53,9 @@ pub fn of(links: &[Link], root: &Root, facts: Facts<'_>) -> Option<String> {
         RootKind::Computes => format!("flagfinder spin {pid} --thread {tid} --explain"),
         RootKind::Peer => format!("nsenter -t {pid} -n ss -anpo"),
         RootKind::Input => format!("ls -l /proc/{pid}/fd"),
-        RootKind::Deadlock | RootKind::LostWakeup | RootKind::Timer => stacks(pid)?,
+        RootKind::Deadlock | RootKind::LostWakeup | RootKind::LeftLocked | RootKind::Timer => {
+            stacks(pid)?
+        }
         RootKind::Ended => match (waits, parent(pid)) {
             (_, Some(parent)) => format!("flagfinder why {parent}"),
             (Some(waits), None) => stacks(waits)?,

@@ -103,6 +103,9 @@ pub enum RootKind {
     /// What a thread waits for is there already, and nobody is left to wake it.
     #[serde(rename = "lost-wakeup")]
     LostWakeup,
+    /// A lock whose holder has no code ahead that gives it back.
+    #[serde(rename = "left-locked")]
+    LeftLocked,
     Unknown,
 }
 

@@ -4,7 +4,7 @@
 //! libjvm exports `gHotSpotVMStructs`, an array with an entry for each field, and beside it the
 //! offsets within an entry. The JDK's own debugger (the serviceability agent) reads the same.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use flagfinder_code::{AddressSpace, Names};
@@ -33,6 +33,27 @@ pub struct Known {
     pub names: RefCell<FxHashMap<u64, Option<Rc<str>>>>,
     /// By structure: how references are compressed, if they are.
     pub compressed: RefCell<FxHashMap<String, Option<(u64, u64)>>>,
+    /// Which extend or implement which.
+    pub kinds: OnceCell<Kinds>,
+}
+
+/// Which classes of the program extend or implement which.
+#[derive(Default)]
+pub struct Kinds {
+    pub below: FxHashMap<u64, Vec<u64>>,
+    pub by_name: FxHashMap<String, u64>,
+}
+
+impl Kinds {
+    /// The classes that extend or implement this one.
+    pub fn below(&self, class: u64) -> &[u64] {
+        self.below.get(&class).map_or(&[], Vec::as_slice)
+    }
+
+    /// The class of that name, if it is extended or implemented.
+    pub fn called(&self, name: &str) -> Option<u64> {
+        self.by_name.get(name).copied()
+    }
 }
 
 /// Where an entry keeps what it tells.

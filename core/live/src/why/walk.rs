@@ -21,10 +21,12 @@ use super::children;
 use super::choose::choose;
 use super::examine::{examine, is_busy, Examined};
 use super::java;
+use super::left;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::place::{is_on, is_passing};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
+use super::ruby;
 use super::served::{from_client, from_peer};
 use super::terms::Terms;
 use super::way::{Chosen, Outcome, Way};
@@ -135,9 +137,12 @@ impl<'a> Walk<'a> {
             }
         };
         let last = root.tid.and_then(|tid| self.examined.get(&tid));
-        root.at = match &root.task {
-            Some(_) => root.at,
-            None => last.and_then(|last| last.at.clone()),
+        root.at = match (&root.task, last, root.pid.zip(root.tid)) {
+            (Some(_), ..) => root.at,
+            (None, Some(last), _) => last.at.clone(),
+            // It was not come to, but told of the one before.
+            (None, None, Some(place)) => self.examine(place, false).at,
+            (None, None, None) => None,
         };
         (found.links, root, weight)
     }
@@ -163,6 +168,7 @@ impl<'a> Walk<'a> {
         if let State::Waits(obstacles) = &mut found.state {
             let is_lone = obstacles.len() == 1;
             for obstacle in obstacles {
+                left::settle(self.processes, (pid, tid), obstacle);
                 self.ask_who_ends((pid, tid), obstacle, is_lone);
             }
         }
@@ -250,8 +256,11 @@ impl<'a> Walk<'a> {
         if !polls || process.is_dead || pid == std::process::id() {
             return;
         }
-        // A thread of Java tries a lock that others have again and again, and notes which.
-        if java::owed(process, tid).is_some() {
+        // Threads of Java and of Ruby try a lock that others have again and again, and note which.
+        if java::owed(process, tid)
+            .or_else(|| ruby::owed(process, tid))
+            .is_some()
+        {
             return;
         }
         if self.terms.deadline.leaves_out(|| what_it_does(tid)) {
@@ -627,7 +636,7 @@ impl<'a> Walk<'a> {
             .iter()
             .filter_map(|tid| Some((*tid, self.waits_for(pid, *tid)?)))
             .collect();
-        let tid = tids.into_iter().find(|tid| comes_back(&waits, *tid))?;
+        let tid = in_circle(&waits, &tids)?;
         let (links, root, _) = self.follow(pid, tid);
         (root.kind == RootKind::Deadlock).then_some((links, root))
     }
@@ -672,17 +681,28 @@ fn holder(debtor: &Debtor) -> Option<u32> {
     }
 }
 
-/// Is the thread in a circle, and not only before one?
-fn comes_back(waits: &FxHashMap<u32, u32>, tid: u32) -> bool {
-    let mut at = tid;
-    for _ in 0..waits.len() {
-        match waits.get(&at) {
-            Some(next) if *next == tid => return true,
-            Some(next) => at = *next,
-            None => return false,
+/// The first of these threads that is in a circle, and not only before one.
+fn in_circle(waits: &FxHashMap<u32, u32>, tids: &[u32]) -> Option<u32> {
+    // With which of them each was come to.
+    let mut seen: FxHashMap<u32, u32> = FxHashMap::default();
+    let mut circles: FxHashSet<u32> = FxHashSet::default();
+    for begin in tids {
+        let mut at = *begin;
+        while !seen.contains_key(&at) {
+            seen.insert(at, *begin);
+            match waits.get(&at) {
+                Some(next) => at = *next,
+                None => break,
+            }
+        }
+        if waits.contains_key(&at) && seen.get(&at) == Some(begin) && circles.insert(at) {
+            let mut next = waits.get(&at);
+            while let Some(one) = next.filter(|one| circles.insert(**one)) {
+                next = waits.get(one);
+            }
         }
     }
-    false
+    tids.iter().copied().find(|tid| circles.contains(tid))
 }
 
 #[cfg(test)]
@@ -691,8 +711,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_before_a_circle_is_not_in_it() {
-        let waits = FxHashMap::from_iter([(1, 2), (2, 3), (3, 2), (4, 5)]);
-        let is_in = |tid| comes_back(&waits, tid);
-        assert!(!is_in(1) && is_in(2) && is_in(3) && !is_in(4) && !is_in(5));
+        let waits = FxHashMap::from_iter([(1, 2), (2, 3), (3, 2), (4, 5), (6, 6)]);
+        let first = |tids: &[u32]| in_circle(&waits, tids);
+        assert_eq!(first(&[1, 4, 2, 3]), Some(2));
+        assert_eq!(first(&[1, 3, 2]), Some(3));
+        assert_eq!(first(&[4, 5, 1]), None);
+        assert_eq!(first(&[4, 6]), Some(6));
     }
 }

@@ -30,8 +30,9 @@ pub struct Goroutine {
     pub at: Option<Spot>,
     /// The program's function that waits, and its line; `None`: all is the runtime's.
     pub place: Option<String>,
-    /// Where deferred functions begin that it is to call.
+    /// Where deferred functions begin that it is to call, and what they refer to.
     pub deferred: Vec<u64>,
+    pub closures: Vec<u64>,
     pub stack: Vec<u64>,
     pub waits: Vec<Awaited>,
 }
@@ -50,6 +51,7 @@ impl Goroutine {
         let calls: Vec<(Whose, Spot)> = frames.iter().flat_map(|pc| names.spots(*pc)).collect();
         let each = calls.iter().map(|(whose, spot)| (*whose, spot));
         let stack = awaited::stack(memory, &kept, room);
+        let deferred = runtime::deferred(memory, &kept);
         Goroutine {
             at: Spot::first_own(each),
             place: place(&codes),
@@ -57,7 +59,8 @@ impl Goroutine {
                 State::Waits => awaited::awaited(memory, &kept, &stack),
                 _ => Vec::new(),
             },
-            deferred: runtime::deferred(memory, &kept),
+            deferred: deferred.iter().map(|one| one.begins).collect(),
+            closures: deferred.iter().map(|one| one.closure).collect(),
             kept,
             frames,
             bounds,
@@ -116,6 +119,11 @@ impl Goroutine {
 
     pub fn wants_lock(&self) -> bool {
         LOCKS.iter().any(|lock| self.kept.reason.starts_with(lock))
+    }
+
+    /// Has it a lock once it goes on, which it has not now?
+    pub fn takes_lock(&self) -> bool {
+        self.wants_lock() || self.kept.reason == "sync.Cond.Wait"
     }
 
     /// What it waits for, the word for that, and what others do to end the wait.

@@ -7,11 +7,14 @@
 //! one that waits for a lock. Blind spots: who ends a goroutine's wait for a condition that only
 //! code far away reaches; goroutines of a plugin.
 
+mod at_hand;
 mod awaited;
 mod goroutine;
 mod owes;
 mod polled;
 mod runtime;
+mod slots;
+mod spans;
 
 use flagfinder_code::{AddressSpace, ByPages, Code, Spot, Whose};
 use flagfinder_flags::Flag;
@@ -51,22 +54,37 @@ pub struct Looked {
     pub stack: Vec<Code>,
     pub at: Option<Spot>,
     pub tasks: Tasks,
+    /// The thread itself runs the last of them: what keeps that is what keeps the thread.
+    pub is_own: bool,
 }
 
-/// What keeps the goroutines, where the thread sleeps since there is none to run. `stack`: its open
-/// calls.
-pub fn look(processes: &mut Processes, pid: u32, tid: u32, stack: &[Code]) -> Option<Looked> {
-    let process = processes.get(pid).filter(|_| is_idle(stack))?;
-    let (all, chain) = {
+/// What keeps the goroutines, where the thread sleeps since there is none to run, or where the
+/// chain begins with it and one of them waits for another. `stack`: its open calls.
+pub fn look(
+    processes: &mut Processes,
+    (pid, tid): (u32, u32),
+    stack: &[Code],
+    begins: bool,
+) -> Option<Looked> {
+    let is_idle = is_idle(stack);
+    let process = processes.get(pid).filter(|_| is_idle || begins)?;
+    let (all, chain, is_own) = {
         let inside = process.inside.as_ref()?;
         let data = data(process)?;
         let memory = ByPages::new(|at, buffer: &mut [u8]| inside.memory.read(at, buffer));
         let all = read(process, &memory, &data)?;
-        let globals = |value: u64| data.places_of(value);
-        let chain = choose(&Debts::new(&all, &memory, &inside.names, &globals))?;
-        (all, chain)
+        let chain = choose(&Debts::new(&all, &memory, &inside.names, &data))?;
+        if !is_idle && chain.all.len() < 2 {
+            return None;
+        }
+        let last = &all[chain.all[chain.all.len() - 1]].kept;
+        let runs = matches!(last.state, Does::Runs | Does::InCall);
+        let thread = last.thread.and_then(|own| process.own_ids.get(&own));
+        let is_own = runs && thread == Some(&tid);
+        (all, chain, is_own)
     };
-    Some(told(processes, (pid, tid), &all, &chain, None))
+    let found = told(processes, (pid, tid), &all, &chain, None);
+    Some(Looked { is_own, ..found })
 }
 
 /// A thread polls words that no thread is to write: the goroutine that is, and what keeps that one.
@@ -87,8 +105,7 @@ pub fn polled(
     let words: Vec<(u64, usize)> = flags.iter().map(place).collect();
     let writers = polled::writers(&memory, &all, &words);
     let first = *writers.first()?;
-    let globals = |value: u64| data.places_of(value);
-    let chain = Debts::new(&all, &memory, &inside.names, &globals).follow(first.goroutine);
+    let chain = Debts::new(&all, &memory, &inside.names, &data).follow(first.goroutine);
     drop(memory);
     let (known, reason) = match writers.len() {
         1 => (Known::ByCode, "its code writes there further on".into()),
@@ -204,6 +221,7 @@ fn told(
         stack,
         at,
         tasks,
+        is_own: false,
     }
 }
 
@@ -427,6 +445,7 @@ mod tests {
             at: None,
             place: Some(place.into()),
             deferred: Vec::new(),
+            closures: Vec::new(),
             stack: Vec::new(),
             waits: Vec::new(),
         }

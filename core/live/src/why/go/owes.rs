@@ -4,30 +4,27 @@
 //! In: goroutines with their stacks, and what each waits for. Out: from a goroutine along those
 //! that owe, to one that waits for something else than a goroutine, or round a circle. A goroutine
 //! has an object at hand if its open calls hold the object's address; if its functions name a
-//! global variable that holds it; if what they point to holds it; or if they hold a place near in
-//! front of a lock that the waiter has as well, which is the structure with the lock in it. It owes
-//! the wait if its code ahead calls what ends such waits. Blind spots: objects that are reached by
-//! longer ways, and words that older calls left on a stack.
+//! global variable that holds it; if what they point to holds it; or if they hold a place in front
+//! of a lock that the waiter has as well, which is the structure with the lock in it. Where such a
+//! structure ends the heap's spans tell. It owes the wait if its code ahead calls what ends such
+//! waits; a lock, if it gives back one that it has not taken there. Blind spot: objects that are
+//! reached by longer ways.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use flagfinder_code::{AddressSpace, CallsAhead, Names, Reach, Whose};
+use flagfinder_code::{AddressSpace, CallsAhead, GivesBack, LockBalance, Names, Reach, Whose};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::at_hand::{AtHand, Calls};
 use super::awaited::Awaited;
 use super::goroutine::Goroutine;
-use super::runtime::State;
+use super::runtime::{Data, State};
 use crate::why::report::Known;
 
-/// An object with a lock in it is no larger.
-const LARGEST: u64 = 2048;
 /// Where a lock begins, in front of its semaphores.
 const IN_LOCK: [u64; 4] = [0, 4, 8, 12];
 const IN_CONDITION: [u64; 2] = [0, 16];
-/// Bytes that are read of what a stack points to, and how many such places.
-const NEAR: usize = 512;
-const MOST_PLACES: usize = 40_000;
 /// Longest function, and most functions of a goroutine, that are searched for a global.
 const LONGEST: u64 = 64 << 10;
 const FUNCTIONS: usize = 12;
@@ -44,11 +41,22 @@ enum Held {
     OnStack,
     /// A global variable, which its functions name.
     Global,
-    /// In what its stack points to.
-    Pointed,
     /// What the object is a part of.
     Around,
+    /// In what its stack points to.
+    Pointed,
+    /// One or two steps further on.
+    Reached(usize),
 }
+
+const HOLDS: [Held; 6] = [
+    Held::OnStack,
+    Held::Global,
+    Held::Around,
+    Held::Pointed,
+    Held::Reached(2),
+    Held::Reached(3),
+];
 
 /// Where a chain of goroutines ends: the less can be done about it, the smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,17 +81,17 @@ pub struct Chain {
     pub ending: Ending,
 }
 
-/// All goroutines, and what lies on their stacks.
+/// All goroutines, and what they refer to.
 pub struct Debts<'a> {
     pub all: &'a [Goroutine],
     memory: &'a dyn AddressSpace,
     names: &'a Names,
-    /// Words of the program's data, by what they hold.
-    globals: &'a dyn Fn(u64) -> Vec<u64>,
-    /// Which goroutines have a word on their stacks that is looked for, and where.
-    holders: FxHashMap<u64, Vec<Place>>,
+    data: &'a Data,
+    at_hand: AtHand<'a>,
     reach: Reach<'a>,
-    calls: RefCell<FxHashMap<(usize, usize), Rc<CallsAhead>>>,
+    balance: LockBalance<'a>,
+    calls: RefCell<FxHashMap<Place, Rc<CallsAhead>>>,
+    gives_back: RefCell<FxHashMap<usize, GivesBack>>,
 }
 
 impl<'a> Debts<'a> {
@@ -91,29 +99,18 @@ impl<'a> Debts<'a> {
         all: &'a [Goroutine],
         memory: &'a dyn AddressSpace,
         names: &'a Names,
-        globals: &'a dyn Fn(u64) -> Vec<u64>,
+        data: &'a Data,
     ) -> Debts<'a> {
-        let sought: FxHashSet<u64> = all.iter().flat_map(sought).collect();
-        let mut holders: FxHashMap<u64, Vec<Place>> = FxHashMap::default();
-        for (index, one) in all.iter().enumerate().filter(|(_, one)| one.may_owe()) {
-            for (at, word) in one
-                .stack
-                .iter()
-                .enumerate()
-                .filter(|(_, word)| **word > LARGEST && sought.contains(word))
-            {
-                let places = one.calls_with(at).map(|call| (index, call));
-                holders.entry(*word).or_default().extend(places);
-            }
-        }
         Debts {
             all,
             memory,
             names,
-            globals,
-            holders,
+            data,
+            at_hand: AtHand::new(all, memory, names, data),
             reach: Reach::new(names, memory),
+            balance: LockBalance::new(names, memory),
             calls: RefCell::default(),
+            gives_back: RefCell::default(),
         }
     }
 
@@ -206,17 +203,28 @@ impl<'a> Debts<'a> {
     /// Of those that have the object at hand, the ones that end such waits further on. If it is
     /// known of all what they call, and none does, nobody owes it.
     fn of_object(&self, waiter: usize, awaited: Awaited) -> Vec<(usize, Known)> {
-        let ends = awaited.ended_by(self.all[waiter].wants_lock());
+        let wants_lock = self.all[waiter].wants_lock();
+        let ends = awaited.ended_by(wants_lock);
         let mut unsure = Vec::new();
-        for how in [Held::OnStack, Held::Global, Held::Pointed, Held::Around] {
+        for how in HOLDS {
             let (mut owing, mut blind) = (Vec::new(), Vec::new());
             for place in self.at_hand(waiter, awaited, how) {
                 let calls = self.calls(place);
                 let does = |end: &&str| calls.names.iter().any(|name| name.ends_with(*end));
-                if ends.iter().any(does) {
-                    owing.push(place.0);
-                } else if !calls.is_all && matches!(how, Held::OnStack | Held::Global) {
-                    blind.push(place.0);
+                let comes = match (ends.iter().any(does), calls.is_all) {
+                    (true, _) if wants_lock && !self.is_before((waiter, awaited), place.0) => {
+                        self.gives_back(place.0)
+                    }
+                    (true, _) => GivesBack::Yes,
+                    (false, true) => GivesBack::No,
+                    (false, false) => GivesBack::Unknown,
+                };
+                match comes {
+                    GivesBack::Yes => owing.push(place.0),
+                    GivesBack::Unknown if matches!(how, Held::OnStack | Held::Global) => {
+                        blind.push(place.0);
+                    }
+                    _ => {}
                 }
             }
             owing.dedup();
@@ -245,6 +253,34 @@ impl<'a> Debts<'a> {
         unsure.map(|index| (index, Known::Assumed)).collect()
     }
 
+    /// Does the other one wait at the same lock, as a writer that comes next? Then this one waits
+    /// for it, though it has the lock only by then. A lock's semaphores are those of writers among
+    /// each other, of the next writer, and of readers.
+    fn is_before(&self, (waiter, awaited): (usize, Awaited), other: usize) -> bool {
+        let Awaited::Semaphore(at) = awaited else {
+            return false;
+        };
+        let of_next = match &*self.all[waiter].kept.reason {
+            "sync.RWMutex.RLock" => at.wrapping_sub(4),
+            "sync.RWMutex.Lock" | "sync.Mutex.Lock" => at.wrapping_add(4),
+            _ => return false,
+        };
+        let other = &self.all[other];
+        let is_writer = other.kept.reason == "sync.RWMutex.Lock";
+        is_writer && other.waits.contains(&Awaited::Semaphore(of_next))
+    }
+
+    /// Does it have a lock that it gives back further on? One that it takes there it gives back as
+    /// well.
+    fn gives_back(&self, index: usize) -> GivesBack {
+        let mut known = self.gives_back.borrow_mut();
+        *known.entry(index).or_insert_with(|| {
+            let one = &self.all[index];
+            let taken = i8::from(one.takes_lock());
+            self.balance.ahead(&one.frames, &one.deferred, taken)
+        })
+    }
+
     /// What the open call has ahead; the outermost of the program has the deferred ones as well.
     fn calls(&self, (index, call): Place) -> Rc<CallsAhead> {
         let mut known = self.calls.borrow_mut();
@@ -266,39 +302,53 @@ impl<'a> Debts<'a> {
         let Some(address) = awaited.address() else {
             return Vec::new();
         };
-        let is_other =
-            |index: &usize| *index != waiter && !self.all[*index].waits.contains(&awaited);
-        let own = beginnings(awaited);
-        let on_stack = |keys: &[u64]| {
-            let held = keys
-                .iter()
-                .filter_map(|key| self.holders.get(key))
-                .flatten();
-            let mut all: Vec<Place> = held.copied().filter(|(index, _)| is_other(index)).collect();
-            all.sort_unstable();
-            all.dedup();
-            all
+        let is_other = |index: &usize| {
+            *index != waiter
+                && self.all[*index].may_owe()
+                && !self.all[*index].waits.contains(&awaited)
         };
-        let others = || {
-            let all = (0..self.all.len()).filter(|index| self.all[*index].may_owe());
-            all.filter(is_other)
+        let others = (0..self.all.len()).filter(is_other);
+        let own = beginnings(awaited);
+        let around = || self.around(&self.all[waiter], awaited);
+        let at_step = |step: usize, keys: Vec<u64>| {
+            let places = others.clone().flat_map(move |index| {
+                let steps = self.at_hand.steps(index, &self.all[index]);
+                let calls = keys.iter().filter_map(|key| steps[step].get(key));
+                let calls: Calls = calls.fold(0, |all, calls| all | calls);
+                (0..64)
+                    .filter(move |call| calls >> call & 1 == 1)
+                    .map(move |call| (index, call))
+            });
+            places.collect()
         };
         match how {
-            Held::OnStack => on_stack(&own),
+            Held::OnStack => at_step(0, own),
             Held::Global => {
-                let globals = [(self.globals)(address), own].concat();
-                others()
+                let globals = [self.data.places_of(address), own].concat();
+                let places = others.clone();
+                places
                     .flat_map(|index| self.name_global(index, &globals))
                     .collect()
             }
-            Held::Pointed => {
-                let mut places = 0;
-                others()
-                    .flat_map(|index| self.point_to(index, &own, &mut places))
-                    .collect()
-            }
-            Held::Around => on_stack(&around(&self.all[waiter], awaited)),
+            Held::Around => at_step(0, around()),
+            Held::Pointed => at_step(1, [own, around()].concat()),
+            Held::Reached(step) => at_step(step, [own, around()].concat()),
         }
+    }
+
+    /// Places in front of a lock, in the same object, that the waiter has as well.
+    fn around(&self, waiter: &Goroutine, awaited: Awaited) -> Vec<u64> {
+        let is_channel = matches!(awaited, Awaited::Value(_) | Awaited::Room(_));
+        let address = awaited.address().filter(|_| !is_channel);
+        let begin = address.and_then(|address| self.at_hand.begin(address));
+        let Some((address, begin)) = address.zip(begin) else {
+            return Vec::new();
+        };
+        let words = waiter.stack.iter().copied();
+        let near: FxHashSet<u64> = words
+            .filter(|word| (begin..address).contains(word))
+            .collect();
+        near.into_iter().collect()
     }
 
     /// Its open calls whose functions name one of these addresses, relative to their instructions.
@@ -332,37 +382,6 @@ impl<'a> Debts<'a> {
             .map(|(call, _)| (index, call))
             .collect()
     }
-
-    /// Its open calls that point to what holds one of these.
-    fn point_to(&self, index: usize, keys: &[u64], places: &mut usize) -> Vec<Place> {
-        let one = &self.all[index];
-        let mut bytes = [0; NEAR];
-        let mut found = Vec::new();
-        let words = one.stack.iter().enumerate();
-        for (at, word) in words.filter(|(_, word)| **word > LARGEST && **word % 8 == 0) {
-            *places += 1;
-            if *places > MOST_PLACES {
-                break;
-            }
-            let got = self.memory.read(*word, &mut bytes);
-            let mut held = bytes[..got].chunks_exact(8);
-            let is_key =
-                |eight: &[u8]| keys.contains(&eight.try_into().map_or(0, u64::from_le_bytes));
-            if held.any(is_key) {
-                found.extend(one.calls_with(at).map(|call| (index, call)));
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        found
-    }
-}
-
-/// The words that tell who has what this one waits for at hand.
-fn sought(waiter: &Goroutine) -> Vec<u64> {
-    let each = waiter.waits.iter();
-    each.flat_map(|awaited| [beginnings(*awaited), around(waiter, *awaited)].concat())
-        .collect()
 }
 
 /// Where the object may begin that is waited for.
@@ -376,15 +395,4 @@ fn beginnings(awaited: Awaited) -> Vec<u64> {
     address
         .flat_map(|at| within.iter().map(move |offset| at.wrapping_sub(*offset)))
         .collect()
-}
-
-/// Places near in front of a lock that the waiter has as well.
-fn around(waiter: &Goroutine, awaited: Awaited) -> Vec<u64> {
-    let is_channel = matches!(awaited, Awaited::Value(_) | Awaited::Room(_));
-    let Some(address) = awaited.address().filter(|_| !is_channel) else {
-        return Vec::new();
-    };
-    let near = address.saturating_sub(LARGEST)..address;
-    let words = waiter.stack.iter();
-    words.copied().filter(|word| near.contains(word)).collect()
 }

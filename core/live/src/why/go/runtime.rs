@@ -78,7 +78,7 @@ pub fn goroutines(memory: &dyn AddressSpace, data: &Data, threads: &[u32]) -> Op
     let number = list.number(memory)?;
     let frame = list.frame(memory, number)?;
     let reasons = data.reasons(memory);
-    let thread = list.thread(memory, threads);
+    let thread = list.thread(memory, number, threads);
     let kept = |address: &u64| {
         let field = |offset: u64, bytes: usize| memory.number(address.checked_add(offset)?, bytes);
         let state = state(field(number - STATE, 4)?);
@@ -109,14 +109,25 @@ pub fn goroutines(memory: &dyn AddressSpace, data: &Data, threads: &[u32]) -> Op
     Some(list.all.iter().filter_map(kept).collect())
 }
 
-/// Where the deferred functions begin that are still to be called. Calls that the compiler placed
+/// A function that is called at the end of the one that deferred it.
+#[derive(Clone, Copy, Debug)]
+pub struct Deferred {
+    /// What it refers to lies there.
+    pub closure: u64,
+    pub begins: u64,
+}
+
+/// The deferred functions that are still to be called. Calls that the compiler placed
 /// in the function itself are not among them.
-pub fn deferred(memory: &dyn AddressSpace, one: &Kept) -> Vec<u64> {
+pub fn deferred(memory: &dyn AddressSpace, one: &Kept) -> Vec<Deferred> {
     let mut found = Vec::new();
     let mut at = memory.word(one.address + DEFERRED);
     while let Some(entry) = at.filter(|entry| *entry != 0 && found.len() < MOST_DEFERRED) {
         let closure = memory.word(entry.wrapping_add(CLOSURE));
-        found.extend(closure.and_then(|closure| memory.word(closure)));
+        found.extend(closure.and_then(|closure| {
+            let begins = memory.word(closure)?;
+            Some(Deferred { closure, begins })
+        }));
         at = memory.word(entry.wrapping_add(NEXT_DEFERRED));
     }
     found
@@ -183,6 +194,12 @@ impl Data {
             held.filter(|(word, _)| **word == value)
         });
         places.map(|(_, at)| at).collect()
+    }
+
+    /// All words that were kept, with their addresses.
+    pub fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let parts = self.parts.iter();
+        parts.flat_map(|(begin, words)| (*begin..).step_by(8).zip(words.iter().copied()))
     }
 
     /// The longest slice of goroutines: the first may be a copy of a moment ago.
@@ -284,11 +301,13 @@ impl List {
     }
 
     /// The distance of a thread's id in the `runtime.m` that a goroutine has.
-    fn thread(&self, memory: &dyn AddressSpace, threads: &[u32]) -> Option<u64> {
+    fn thread(&self, memory: &dyn AddressSpace, number: u64, threads: &[u32]) -> Option<u64> {
         let machine = |address: &u64| {
-            memory
-                .word(address.checked_add(MACHINE)?)
-                .filter(|m| *m != 0)
+            // Of those that are over, one may belong to no thread.
+            let known = memory.number(address.checked_add(number - STATE)?, 4)?;
+            let runs = matches!(state(known), State::Runs | State::InCall);
+            let machine = runs.then(|| memory.word(address.checked_add(MACHINE)?))?;
+            machine.filter(|machine| *machine != 0)
         };
         let machines: Vec<u64> = self.all.iter().filter_map(machine).collect();
         let is_thread = |at: Option<u64>| {
