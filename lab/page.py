@@ -197,5 +197,4 @@ def _wrong(rows: Sequence[Row]) -> list[str]:
         for family, (cases, verbs) in wrong.items()
     ]
     table = _rows_of(("family", "cases", "verbs"), body) if body else ["None shown."]
-    kept = "What each said is in `lab/results/looks.jsonl`."
-    return [*table, "", f"{len(sealed)} more cases in *sealed*. {kept}"] if sealed else table
+    return [*table, "", f"{len(sealed)} more cases in *sealed*."] if sealed else table

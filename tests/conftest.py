@@ -56,10 +56,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         expectations.expect(item)
-        if item.nodeid.startswith(WAITS):
-            item.add_marker(pytest.mark.waits)
         if item.nodeid.startswith(ALONE) and not item.nodeid.startswith(BESIDE):
             item.add_marker(pytest.mark.alone)
+        elif item.nodeid.startswith(WAITS):
+            item.add_marker(pytest.mark.waits)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

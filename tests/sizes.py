@@ -25,6 +25,7 @@ ALONE = (
     "tests/events/test_many_processes.py",
     "tests/events/test_overhead.py",
     "tests/events/test_scenes.py",
+    "tests/live/test_ends.py::test_without_need_of_the_limit_nothing_is_left_out",
     "tests/live/test_memory.py",
     "tests/live/test_spin_safety.py",
     "tests/live/test_watch.py",
