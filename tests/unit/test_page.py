@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
 from importlib import resources
 
 import pytest
@@ -19,6 +19,8 @@ TEMPLATES = [
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_page_shows_control_characters_and_holds_none(template: str) -> None:
-    page = fill_page(template, defaultdict(lambda: "a\x1b]0;b\x07\u202e\n"))
+    text = resources.files("flagfinder.report").joinpath(template).read_text(encoding="utf-8")
+    places = re.findall(r"<!--([A-Z]+)-->", text)
+    page = fill_page(template, dict.fromkeys(places, "a\x1b]0;b\x07\u202e\n"))
     assert not set("\x1b\x07\u202e") & set(page)
     assert "a\\u001b]0;b\\u0007\\u202e\n" in page

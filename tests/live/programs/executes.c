@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: MIT
- * executes FILE PROGRAM: works until there is FILE, which it asks seldom, and then is PROGRAM.
+/* SPDX-License-Identifier: MIT */
+/* executes FILE PROGRAM: works until there is FILE, which it asks seldom, and then is PROGRAM.
  * Without arguments it prints the user whose rights it has. */
 #include <stdio.h>
 #include <unistd.h>
