@@ -61,6 +61,13 @@ def choose_lldb(still_works: str) -> str:
     raise UnavailableError(f"lldb {OLDEST} or newer is needed", said, _FIX, still_works)
 
 
+def require_version(answer: str, still_works: str) -> None:
+    """Raises UnavailableError unless this is what an lldb that is new enough says of itself."""
+    if not _is_new_enough(answer):
+        found = f"this one says {answer!r}"
+        raise UnavailableError(f"lldb {OLDEST} or newer is needed", found, _FIX, still_works)
+
+
 def _is_new_enough(answer: str) -> bool:
     version = _VERSION.search(answer)
     return version is not None and int(version[1]) >= OLDEST

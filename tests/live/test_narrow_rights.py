@@ -120,8 +120,12 @@ def test_a_program_of_another_user_s_has_its_rights_though_it_begins_under_a_loo
         status = Path(f"/proc/{process.pid}/status")
         look = [*AS_NOBODY, *FLAGFINDER, "spin", *options, process.pid]
         with started(look, stdout=subprocess.DEVNULL, env={"HOME": "/nonexistent"}) as looks:
-            is_free = lambda: "TracerPid:\t0\n" in status.read_text()  # noqa: E731
-            wait_until(process, lambda: not is_free() or looks.poll() is not None)
+
+            def is_held_or_over() -> bool:
+                is_held = "TracerPid:\t0\n" not in status.read_text()
+                return is_held or looks.poll() is not None
+
+            wait_until(process, is_held_or_over)
             sign.touch()
             assert process.stdout.readline() == "0\n"
             looks.wait(timeout=60)

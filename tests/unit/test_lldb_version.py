@@ -10,7 +10,7 @@ import pytest
 from harness import live_or_skip
 
 from flagfinder.shared.errors import UnavailableError
-from flagfinder.shared.lldb_helper import choose_lldb, find_lldb
+from flagfinder.shared.lldb_helper import choose_lldb, find_lldb, require_version
 
 
 @pytest.fixture
@@ -75,6 +75,12 @@ def test_the_named_one_is_asked_too(path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("FF_LLDB", "no-such-lldb")
     with pytest.raises(UnavailableError, match="there is no no-such-lldb"):
         choose_lldb("")
+
+
+def test_the_one_around_us_is_asked() -> None:
+    require_version("lldb version 18.0.0", "")
+    with pytest.raises(UnavailableError, match="18 or newer is needed"):
+        require_version("lldb version 14.0.6\n  clang revision x", "")
 
 
 def test_the_real_one_is_new_enough() -> None:
