@@ -53,8 +53,10 @@ struct Weighed<'a> {
     as_good: Option<usize>,
 }
 
+type Pass = fn(&mut Weighed);
+
 /// What is done with the words, in this order.
-const PASSES: [(Rule, fn(&mut Weighed)); 5] = [
+const PASSES: [(Rule, Pass); 5] = [
     (Rule::OneOfTwo, doubt),
     (Rule::BesidePoll, doubt_beside_poll),
     (Rule::EndedNothing, doubt_what_ended_nothing),
