@@ -28,10 +28,18 @@ pub(crate) fn rewritten(window: &Window, analysis: &Analysis) -> Vec<(u64, u64)>
     in_rounds(window, steps, |step| spin.round_of(step))
 }
 
-/// Run-time addresses and sizes of what it only reads.
+/// Run-time addresses and sizes of what it only reads, but for the words that would end it.
 pub(crate) fn read(window: &Window, analysis: &Analysis) -> Vec<(u64, u32)> {
     let spin = &analysis.spin;
-    only_read(window, spin.first_step()..spin.end.min(window.len()))
+    let mut words = only_read(window, spin.first_step()..spin.end.min(window.len()));
+    let ends = |address: u64| {
+        analysis
+            .candidates
+            .iter()
+            .any(|word| word.address == address)
+    };
+    words.retain(|(address, _)| !ends(*address));
+    words
 }
 
 fn only_read(window: &Window, steps: Range<u32>) -> Vec<(u64, u32)> {

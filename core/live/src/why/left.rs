@@ -7,6 +7,7 @@
 //! in is sure to have taken it: an early return left it locked, in a function that is over. Blind
 //! spots: what [`LockBalance`] lists; locks of a runtime, whose code is not the program's.
 
+use flagfinder_analysis::runtime::is_runtime_module;
 use flagfinder_code::{GivesBack, LockBalance, Whose};
 
 use super::obstacle::{Debtor, End, Obstacle, Who};
@@ -26,6 +27,8 @@ const STARTS: [&str; 5] = [
     "__libc_start",
     "execute_native_thread_routine",
 ];
+/// What the libraries of C++ begin with, in which a thread starts.
+const PLAIN: [&str; 3] = ["libstdc++", "libc++", "libgcc"];
 /// So many of the outermost calls are the system's.
 const OUTERMOST: usize = 4;
 
@@ -102,8 +105,22 @@ fn is_left(process: &Process, activity: &Activity) -> Option<bool> {
         |(_, name, _): &(Whose, String, bool)| STARTS.iter().any(|begins| name.starts_with(begins));
     let is_whole = calls.iter().all(|(_, _, is_sure)| *is_sure)
         && calls.iter().rev().take(OUTERMOST).any(is_start);
+    let program = inside.names.input().modules.first();
+    let program = program.map(|module| module.identity.name.to_string());
     let is_programs = |(whose, ..): &(Whose, String, bool)| *whose != Whose::System;
     if !is_whole || !calls.iter().any(is_programs) {
+        return None;
+    }
+    // A loop of a library calls what its callers gave it: that may give the lock back.
+    let calls_back = |(address, (whose, ..)): (&u64, &(Whose, String, bool))| {
+        let module = inside.names.code(address.wrapping_sub(1)).module;
+        let is_plain = |module: &String| PLAIN.iter().any(|begins| module.starts_with(begins));
+        let is_language = module
+            .as_ref()
+            .is_none_or(|it| is_runtime_module(it) || is_plain(it));
+        *whose == Whose::System && !is_language && module != program
+    };
+    if stack.addresses().iter().zip(&calls).any(calls_back) {
         return None;
     }
     // One that waits at a condition has that one's lock afterwards.

@@ -17,6 +17,13 @@ const PASSED: u64 = 64;
 /// the reasons of locks.
 const NEVER: &str = "(nil chan)";
 const LOCKS: [&str; 2] = ["sync.Mutex.", "sync.RWMutex."];
+/// The reason of a wait for a lock until Go 1.20, and what it is later, by the innermost function.
+const SEMAPHORE: &str = "semacquire";
+const BY_CALL: [(&str, &str); 3] = [
+    ("sync.(*Mutex).", "sync.Mutex.Lock"),
+    ("sync.(*RWMutex).RLock", "sync.RWMutex.RLock"),
+    ("sync.(*RWMutex).Lock", "sync.RWMutex.Lock"),
+];
 
 /// A goroutine, and what it has open.
 pub struct Goroutine {
@@ -39,7 +46,12 @@ pub struct Goroutine {
 
 impl Goroutine {
     /// `room`: bytes of stacks that may still be kept.
-    pub fn read(memory: &dyn AddressSpace, names: &Names, kept: Kept, room: &mut u64) -> Goroutine {
+    pub fn read(
+        memory: &dyn AddressSpace,
+        names: &Names,
+        mut kept: Kept,
+        room: &mut u64,
+    ) -> Goroutine {
         let (frames, bounds): (Vec<u64>, Vec<u64>) =
             frames(memory, kept.pc, kept.frame).into_iter().unzip();
         let code = |pc: &u64| {
@@ -49,6 +61,9 @@ impl Goroutine {
         };
         let codes: Vec<Code> = frames.iter().map(code).collect();
         let calls: Vec<(Whose, Spot)> = frames.iter().flat_map(|pc| names.spots(*pc)).collect();
+        if let Some(reason) = reason_by_call(&kept.reason, &calls) {
+            kept.reason = reason.into();
+        }
         let each = calls.iter().map(|(whose, spot)| (*whose, spot));
         let stack = awaited::stack(memory, &kept, room);
         let deferred = runtime::deferred(memory, &kept);
@@ -147,6 +162,19 @@ impl Goroutine {
         };
         (waits_for, word, ends)
     }
+}
+
+/// What newer versions of Go would call the reason.
+fn reason_by_call(reason: &str, calls: &[(Whose, Spot)]) -> Option<&'static str> {
+    let by_call = |(_, spot): &(Whose, Spot)| {
+        let function = spot.function.as_deref().unwrap_or_default();
+        let mut known = BY_CALL.iter();
+        known
+            .find(|(begins, _)| function.starts_with(begins))
+            .map(|(_, reason)| *reason)
+    };
+    let is_asked = reason == SEMAPHORE;
+    is_asked.then(|| calls.iter().find_map(by_call)).flatten()
 }
 
 /// Where each open call goes on, innermost first, and where its frame ends on the stack. Go keeps
