@@ -165,8 +165,14 @@ pub fn examine(
     let in_go = activity
         .call
         .and_then(|_| go::look(processes, (pid, tid), &stack, begins));
+    let mut at = at;
     let tasks = match in_go {
-        Some(found) if found.is_own => Some(found.tasks),
+        Some(found) if found.is_own => {
+            // Go keeps frame pointers; without the tables of a stripped program the thread's own
+            // stack may be told in part only.
+            at = at.or(found.at);
+            Some(found.tasks)
+        }
         Some(found) => return Examined::of_tasks(found),
         None => None,
     };
