@@ -164,8 +164,6 @@ struct Watched<'f> {
     /// ns on a processor, at the first look and at the last.
     ran: Option<(u64, u64)>,
     sampler: Option<Sampler>,
-    /// Is the loop's code generated? It may be made anew, elsewhere.
-    is_generated: bool,
     seen: Seen,
     beside: Vec<Beside>,
 }
@@ -211,10 +209,8 @@ impl<'f> Watched<'f> {
         let reads = report.facts.reads.clone();
         let reads = reads.iter().filter(|word| word.0 != address);
         let has_places = !report.facts.places.is_empty();
-        let header = report.spin_loop.as_ref().map(|found| &found.header);
         Some(Watched {
             tid,
-            is_generated: header.is_none_or(|header| header.module.is_none()),
             report,
             address,
             bytes,
@@ -251,10 +247,7 @@ impl<'f> Watched<'f> {
         }
         let noted = self.sampler.as_mut().map(Sampler::take).unwrap_or_default();
         for pc in noted.into_iter().chain(look.call.map(|call| call.pc)) {
-            let is_here = is_here(places, pc, is_clock);
-            if is_here || !self.is_generated {
-                self.seen.add_place(is_here);
-            }
+            self.seen.add_place(is_here(places, pc, is_clock));
         }
     }
 
