@@ -108,52 +108,42 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_word_is_told_with_the_values_that_come_back_in_other_rounds() {
+    const STACK: u64 = 0x7000_0000;
+
+    /// A step for each access: address, value, and whether it is written.
+    fn window(accesses: impl IntoIterator<Item = (u64, u64, bool)>) -> Window {
         let mut window = Window::default();
         let mut factory = InstructionInfoFactory::new();
-        // Each round takes a lock, gives it back, counts, and writes to its stack.
-        const STEPS: u32 = 4;
-        for round in 0..3 {
-            for (address, value) in [(0x1000, 1), (0x1000, 0), (0x2000, round), (0x7000_0008, 5)] {
-                let mut decoder = Decoder::with_ip(64, &[0x90], 0x400, DecoderOptions::NONE);
-                let code = window.intern(&decoder.decode(), 0, &mut factory);
-                window.push(code, Value::of(0x7000_0000));
-                window.push_access(Access {
-                    address: Some(address),
-                    bytes: 4,
-                    write: true,
-                    value: Value::of(value),
-                });
-            }
+        for (address, value, write) in accesses {
+            let mut decoder = Decoder::with_ip(64, &[0x90], 0x400, DecoderOptions::NONE);
+            let code = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(code, Value::of(STACK));
+            window.push_access(Access {
+                address: Some(address),
+                bytes: 4,
+                write,
+                value: Value::of(value),
+            });
         }
+        window
+    }
+
+    #[test]
+    fn a_word_is_told_with_the_values_that_come_back_in_other_rounds() {
+        // Each round takes a lock, gives it back, counts, and writes to its stack.
+        let round = |count: u64| [(0x1000, 1), (0x1000, 0), (0x2000, count), (STACK + 8, 5)];
+        let writes = (0..3).flat_map(round);
+        let window = window(writes.map(|(address, value)| (address, value, true)));
         let all = 0..window.len();
-        let words = in_rounds(&window, all.clone(), |step| (step / STEPS) as usize);
+        let words = in_rounds(&window, all.clone(), |step| (step / 4) as usize);
         assert_eq!(words, [(0x1000, 0), (0x1000, 1)]);
         assert_eq!(in_rounds(&window, all, |_| 0), [], "in one round");
     }
 
     #[test]
     fn a_word_is_only_read_if_the_loop_does_not_write_it_and_others_may_have_it() {
-        let mut window = Window::default();
-        let mut factory = InstructionInfoFactory::new();
-        let accesses = [
-            (0x1000, false),
-            (0x2000, true),
-            (0x2000, false),
-            (0x7000_0008, false),
-        ];
-        for (address, write) in accesses {
-            let mut decoder = Decoder::with_ip(64, &[0x90], 0x400, DecoderOptions::NONE);
-            let code = window.intern(&decoder.decode(), 0, &mut factory);
-            window.push(code, Value::of(0x7000_0000));
-            window.push_access(Access {
-                address: Some(address),
-                bytes: 4,
-                write,
-                value: Value::of(1),
-            });
-        }
+        let (read, written) = ((0x1000, 1, false), (0x2000, 1, true));
+        let window = window([read, written, (0x2000, 1, false), (STACK + 8, 1, false)]);
         assert_eq!(only_read(&window, 0..window.len()), [(0x1000, 4)]);
     }
 }
