@@ -7,7 +7,7 @@
     lab.py quick            a few looks at cases of `check`: none may be worse than kept
     lab.py foreign          asks gdb, py-spy, jstack and strace about the same cases
     lab.py run --without R  the same without the rule R
-    lab.py ablate           asks `spin` without each rule: which one gains or costs what, by family
+    lab.py ablate           asks without each rule: which one gains or costs what, in which families
     lab.py keep             takes the newest look of each case over into results/
     lab.py page             renders docs/accuracy.md from results/
 
@@ -41,7 +41,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ from typing import Any
 import page
 from case import ALL_VERBS, HERE, KINDS, PARTS, ROOT, Case, RecipeError, all_cases
 from judge import FAILED, NOTHING, RESULTS, RIGHT, WRONG
-from look import FOREIGN, beside, foreign, looks, looks_file
+from look import FOREIGN, beside, foreign, looks, looks_file, on_one_start
 from patient import (
     CaseError,
     build,
@@ -262,43 +262,63 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
     return 0
 
 
-def _ablate(cases: Sequence[Case], _options: argparse.Namespace) -> int:
-    """Asks each case without groups of rules: all, then half of a group without which the answer
-    is another, until one rule is left. One look each, so what is found is asked once more. Blind
-    spot: rules that undo each other.
+def _ablate(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    """Asks the first case of each family without groups of rules: all, then half of a group without
+    which the answer is another, until one rule is left. All questions go to one process, or one
+    pair of recordings; what is found is asked once more. Blind spot: rules that undo each other.
     """
-    ready, _ = _prepared([case for case in cases if "spin" in case.verbs])
+    verbs = options.verbs or ("spin", "diff")
+    first = {(case.family, verb): case for case in reversed(cases) for verb in verbs}
+    work = [(case, verb) for (_, verb), case in reversed(first.items()) if verb in case.verbs]
+    ready, _ = _prepared(list(dict.fromkeys(case for case, _ in work)))
+    work = [(case, verb) for case, verb in work if case in ready]
     effects: dict[str, dict[str, list[str]]] = {
         name: {"gains": [], "costs": []} for name, *_ in _core.RULES
     }
-
-    def asked(case: Case, without: Sequence[str]) -> int:
-        os.environ["FF_WITHOUT"] = ",".join(without)
-        return RESULTS.index(next(iter(looks(case, ["spin"], "idle", 0, "", ""))).result)
-
-    def ask(case: Case, best: int, rules: Sequence[str]) -> None:
-        result = asked(case, rules)
-        if result == best or RESULTS[result] == FAILED:
-            return
-        if len(rules) > 1:
-            middle = len(rules) // 2
-            ask(case, best, rules[:middle])
-            ask(case, best, rules[middle:])
-        elif asked(case, ()) == best and asked(case, rules) == result:
-            families = effects[rules[0]]["gains" if result > best else "costs"]
-            families.extend({case.family} - set(families))
-            print(
-                f"{case.id}: {RESULTS[result]} without {rules[0]}, not {RESULTS[best]}", flush=True
-            )
-
-    for count, case in enumerate(ready, 1):
-        best = asked(case, ())
-        print(f"{case.id}: {RESULTS[best]}, {count} of {len(ready)}", flush=True)
-        if RESULTS[best] != FAILED:
-            ask(case, best, list(effects))
-        kept = {"date": time.strftime("%Y-%m-%d"), "cases": count, "rules": effects}
+    asked = 0
+    for count, (case, verb) in enumerate(work, 1):
+        try:
+            with on_one_start(case, verb) as look:
+                best, found = _without_each(look, list(effects))
+        except (CaseError, OSError, subprocess.TimeoutExpired) as error:
+            print(f"{case.id} {verb}: {error}", flush=True)
+            continue
+        asked += 1
+        print(f"{case.id} {verb}: {best}, {count} of {len(work)}", flush=True)
+        for rule, result in found.items():
+            print(f"    {result} without {rule}", flush=True)
+            is_worse = RESULTS.index(result) > RESULTS.index(best)
+            families = effects[rule]["gains" if is_worse else "costs"]
+            families.extend({f"{case.family} ({verb})"} - set(families))
+        kept = {"date": time.strftime("%Y-%m-%d"), "cases": asked, "rules": effects}
         ABLATION.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def _without_each(look: Callable[[], str], rules: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The answer with all rules, and the answer without each rule that makes another one of it."""
+
+    def asked(without: Sequence[str]) -> str:
+        os.environ["FF_WITHOUT"] = ",".join(without)
+        return look()
+
+    best = asked(())
+    found: dict[str, str] = {}
+
+    def ask(group: Sequence[str]) -> None:
+        result = asked(group)
+        if result in (best, FAILED):
+            return
+        if len(group) > 1:
+            middle = len(group) // 2
+            ask(group[:middle])
+            ask(group[middle:])
+        elif asked(()) == best and asked(group) == result:
+            found[group[0]] = result
+
+    if best != FAILED:
+        ask(rules)
+    return best, found
 
 
 def _in_order(work: Sequence[Any], ask: Any) -> Iterable[list[Any]]:

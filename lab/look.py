@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,20 +102,49 @@ def _of_live(
     left = list(verbs)
     try:
         with started(case) as start:
-            core = start.folder / "core"
             for verb in verbs:
-                if verb in ("core", "why-core") and not core.exists():
-                    kept = asked(["gcore", "-o", str(core), str(start.truth.pid)])
-                    made = Path(f"{core}.{start.truth.pid}")
-                    if not made.exists():
-                        raise CaseError(f"no core: {kept.error[-200:]}")
-                    made.rename(core)
+                if verb in ("core", "why-core"):
+                    _keep_core(start)
                 yield _look(case, verb, load, turn, commit, without, _LIVE[verb], start)
                 left.remove(verb)
     except (CaseError, OSError, subprocess.TimeoutExpired) as error:
         failed = Judgement(FAILED, f"the case: {error}")
         for verb in left:
             yield _row(case, verb, load, turn, commit, without, failed, None, None)
+
+
+def _keep_core(start: Start) -> None:
+    """Keeps the process as a core, once."""
+    core = start.folder / "core"
+    if core.exists():
+        return
+    kept = asked(["gcore", "-o", str(core), str(start.truth.pid)])
+    made = Path(f"{core}.{start.truth.pid}")
+    if not made.exists():
+        raise CaseError(f"no core: {kept.error[-200:]}")
+    made.rename(core)
+
+
+@contextlib.contextmanager
+def on_one_start(case: Case, verb: str) -> Iterator[Callable[[], str]]:
+    """Asks about the same process, core or recordings again and again: each call is one look, and
+    gives its result. The environment is that of the moment.
+    """
+
+    def result(ask: Any, *given: Any) -> str:
+        return _look(case, verb, "idle", 0, "", "", ask, *given).result
+
+    if verb in _LIVE:
+        with started(case) as start:
+            if verb in ("core", "why-core"):
+                _keep_core(start)
+            yield lambda: result(_LIVE[verb], start)
+    elif verb == "diff":
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
+            recorded = _recorded(case, Path(name))
+            yield lambda: result(_compared, *recorded)
+    else:
+        yield lambda: result(_ASKED[verb])
 
 
 def _look(
@@ -126,7 +155,7 @@ def _look(
     commit: str,
     without: str,
     ask: Any,
-    *given: Start,
+    *given: Any,
 ) -> Look:
     try:
         judgement, answer, pause = ask(case, *given)
@@ -301,9 +330,12 @@ def _truth_of_ended(case: Case, folder: Path, environment: dict[str, str]) -> Tr
 
 def _diff(case: Case) -> Asked:
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
-        good, bad, truth = _recorded(case, Path(name))
-        answer = asked([*FLAGFINDER, "diff", "--json", str(good), str(bad)])
-        return of_words(case, truth, _json(answer)), answer, None
+        return _compared(case, *_recorded(case, Path(name)))
+
+
+def _compared(case: Case, good: Path, bad: Path, truth: Truth) -> Asked:
+    answer = asked([*FLAGFINDER, "diff", "--json", str(good), str(bad)])
+    return of_words(case, truth, _json(answer)), answer, None
 
 
 def _find(case: Case) -> Asked:

@@ -340,6 +340,7 @@ impl Builder<'_> {
             readers: analysis.interpreted.readers.clone(),
             asks: listed.clone().flat_map(|word| self.asks(word)).collect(),
             hops: listed.filter_map(hops).collect(),
+            counts: touched::counts(self.window, analysis),
         }
     }
 

@@ -396,6 +396,8 @@ pub struct VirtualMachine {
     /// Addresses of words that an interpreter comes to by pointers, and how many of these lead
     /// there, one behind the other.
     pub hops: Vec<(u64, u32)>,
+    /// Its thread counts: it writes one higher value after another to a word, or one lower one.
+    pub counts: bool,
 }
 
 /// A test that a word's value would end.

@@ -268,6 +268,8 @@ rules! {
             "A call that changes something asks nothing: its success does not keep a loop waiting."
         WaitedWord "waited-word" Pass,
             "The word of a wait with a time limit is the flag where nothing else is clear."
+        ForClients "for-clients" Pass,
+            "A poll that finds nothing waits for clients where one of its sockets listens."
         CountedCalls "counted-calls" Pass,
             "A call that fails each time, where nothing else is answered anew, is made in vain."
     }
@@ -282,6 +284,8 @@ rules! {
             "The index that the waiting thread moves itself is not what it waits for."
         MachineWords "machine-words" Pass,
             "Of a virtual machine's words only one that ends the program's loop is the flag."
+        CountsAlone "counts-alone" Pass,
+            "An interpreted loop that counts does not wait for a word that nobody else can write."
         LowScores "low-scores" Pass,
             "A word with a low score is the flag if copies show its writer and its effect."
         OwedFirst "owed-first" Pass,

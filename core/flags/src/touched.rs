@@ -6,6 +6,7 @@
 //! and words that the loop only reads, by which it sees that others change them. Blind spots:
 //! values that are new each time; what a loop reads that goes through much memory.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use flagfinder_analysis::Analysis;
@@ -14,6 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// In so many rounds at least.
 const ROUNDS: u32 = 3;
+/// A count was seen to change so often.
+const COUNTED: u32 = 4;
 /// Most words that are told.
 const MOST: usize = 256;
 /// A loop that reads more words goes through memory.
@@ -26,6 +29,40 @@ pub(crate) fn rewritten(window: &Window, analysis: &Analysis) -> Vec<(u64, u64)>
     let spin = &analysis.spin;
     let steps = spin.first_step()..spin.end.min(window.len());
     in_rounds(window, steps, |step| spin.round_of(step))
+}
+
+/// Does it write one higher value after another to a word, or one lower one?
+pub(crate) fn counts(window: &Window, analysis: &Analysis) -> bool {
+    let spin = &analysis.spin;
+    counts_in(window, spin.first_step()..spin.end.min(window.len()))
+}
+
+fn counts_in(window: &Window, steps: Range<u32>) -> bool {
+    // The last value; how often it rose, fell and stayed.
+    let mut words: FxHashMap<u64, (u64, [u32; 3])> = FxHashMap::default();
+    for step in steps.filter(|step| !window.is_silent(*step)) {
+        let stack = window.rsp(step);
+        for access in window.accesses(step).iter().filter(|access| access.write) {
+            let value = access.value.get((access.bytes * 8).min(64));
+            let Some((address, value)) = access.address.zip(value) else {
+                continue;
+            };
+            if is_own(address, stack) {
+                continue;
+            }
+            let (last, ways) = words.entry(address).or_insert((value, [0; 3]));
+            let way = match value.cmp(last) {
+                Ordering::Greater => 0,
+                Ordering::Less => 1,
+                Ordering::Equal => 2,
+            };
+            ways[way] += 1;
+            *last = value;
+        }
+    }
+    // The first write is compared with itself.
+    let mut ways = words.into_values().map(|(_, ways)| ways);
+    ways.any(|[up, down, same]| same == 1 && up.min(down) == 0 && up.max(down) >= COUNTED)
 }
 
 /// Run-time addresses and sizes of what it only reads, but for the words that would end it.
@@ -138,6 +175,19 @@ mod tests {
         let words = in_rounds(&window, all.clone(), |step| (step / 4) as usize);
         assert_eq!(words, [(0x1000, 0), (0x1000, 1)]);
         assert_eq!(in_rounds(&window, all, |_| 0), [], "in one round");
+    }
+
+    #[test]
+    fn a_loop_counts_where_each_value_of_a_word_is_higher_or_each_is_lower() {
+        let counts = |values: &[u64]| {
+            let writes = values.iter().map(|value| (0x1000, *value, true));
+            let window = window(writes);
+            counts_in(&window, 0..window.len())
+        };
+        assert!(counts(&[1, 2, 4, 5, 6]) && counts(&[9, 8, 7, 6, 5]));
+        assert!(!counts(&[1, 2, 1, 2, 1, 2, 1, 2]), "taken and given back");
+        assert!(!counts(&[1, 2, 3, 4, 4, 5, 6, 7]), "it stays");
+        assert!(!counts(&[1, 2, 3]), "too few");
     }
 
     #[test]

@@ -2,15 +2,16 @@
 //! A call that a thread makes again and again: what it is about, and how often it is made.
 //!
 //! In: a thread's report whose first flag is a system call. Out: the flag's `descriptors` and
-//! `calls_per_second`, of a living process. Blind spots: the rate of other calls than reads and
-//! writes of files.
+//! `calls_per_second`, of a living process. A poll that finds nothing is no flag where one of its
+//! descriptors is a socket that listens: a server waits for clients. Blind spots: the rate of other
+//! calls than reads and writes of files; a client that listens, too, for something else.
 
 use std::time::{Duration, Instant};
 
 use flagfinder_code::AddressSpace;
-use flagfinder_flags::AskedCall;
-use flagfinder_linux::syscalls;
-use flagfinder_waits::hot_call::{told, Found, HotCall};
+use flagfinder_flags::{AskedCall, Rule, Standing};
+use flagfinder_linux::syscalls::{self, Role};
+use flagfinder_waits::hot_call::{told, Found, HotCall, Told};
 use flagfinder_waits::{proc, Owners};
 
 use crate::report::ThreadReport;
@@ -33,13 +34,27 @@ pub(crate) fn tell(
     };
     let call = call(made);
     // A descriptor that the loop opens itself is not open for long.
-    first.descriptors = Some(match made.path {
+    let descriptors = match made.path {
         None => told(pid, &call, memory, owners),
         Some(_) => Vec::new(),
-    });
+    };
     let counted = made.per_second;
+    if let Some(clients) = clients(&call, &descriptors).filter(|_| Rule::ForClients.is_on()) {
+        let why = format!("it waits for clients: {} listens", clients.what);
+        first.doubt(Standing::Unsure, first.flag.confidence, why);
+        first.flag.standing = Standing::Unsure;
+    }
+    first.descriptors = Some(descriptors);
     let count = |pid| calls_per_second(pid, thread.tid, call.number);
     first.calls_per_second = pid.map(|pid| counted.or_else(|| count(pid)));
+}
+
+/// The socket at which clients come that a poll found nothing from.
+fn clients<'a>(call: &HotCall, descriptors: &'a [Told]) -> Option<&'a Told> {
+    let is_poll = syscalls::role(call.number, &call.args) == Role::Poll;
+    let in_vain = is_poll && call.result == Some(0);
+    let mut all = descriptors.iter();
+    all.find(|one| in_vain && one.takes_clients)
 }
 
 /// As a flag has it.
@@ -100,16 +115,21 @@ mod tests {
     }
 
     fn told(found: Vec<flags::Found>, entries: u64, memory: &Array) -> Candidate {
+        told_of(1, found, entries, memory)
+    }
+
+    fn told_of(result: i64, found: Vec<flags::Found>, entries: u64, memory: &Array) -> Candidate {
         let mut thread = ThreadReport::blank(std::process::id(), Class::RepeatedYield);
         let mut flag = flags::Flag::new(flags::FlagKind::Syscall, "poll");
         flag.call = Some(AskedCall {
             number: libc::SYS_poll as u32,
             args: [AT, entries, 0, 0, 0, 0],
-            result: Some(1),
+            result: Some(result),
             found,
             path: None,
             per_second: None,
         });
+        flag.standing = Standing::ByCode;
         thread.flags.push(Candidate::new(flag));
         tell(
             Some(std::process::id()),
@@ -141,6 +161,19 @@ mod tests {
         assert_eq!(told[0].target, "/dev/null");
         assert_eq!(told[0].because, Some(Because::AlwaysReady));
         assert_eq!(flag.calls_per_second, Some(None), "polls are not counted");
+    }
+
+    #[test]
+    fn a_poll_in_vain_for_clients_is_no_flag() {
+        let listens = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = std::net::TcpStream::connect(listens.local_addr().expect("it")).expect("it");
+        let standing = |descriptor: &dyn AsRawFd, result| {
+            let entry = [&descriptor.as_raw_fd().to_ne_bytes()[..], &[1, 0, 0, 0]].concat();
+            told_of(result, Vec::new(), 1, &Array(entry)).flag.standing
+        };
+        assert_eq!(standing(&listens, 0), Standing::Unsure);
+        assert_eq!(standing(&listens, 1), Standing::ByCode);
+        assert_eq!(standing(&client, 0), Standing::ByCode);
     }
 
     #[test]

@@ -7,13 +7,15 @@
 //! a check fails the machine sees to it and comes back to the loop. Several words may end it all
 //! the same, as an exception does: then it is the one that a thread would write, or the one that
 //! looks least like a check. Of an interpreter that is a module's code only the one word is
-//! believed with which the interpreted program leaves its loop. Blind spot: a check whose failure
-//! alone ends the loop.
+//! believed with which the interpreted program leaves its loop. A thread that counts, and whose word
+//! nobody else can write, comes to an end by itself as likely as not. Blind spots: a check whose
+//! failure alone ends the loop; a thread that counts how often it asked for what a signal's handler
+//! writes.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use flagfinder_flags::{FlagKind, Own, Verdict, ENOUGH_ALONE};
+use flagfinder_flags::{FlagKind, Own, Rule, Verdict, ENOUGH_ALONE};
 
 use crate::candidate::Candidate;
 use crate::owed::Owing;
@@ -116,6 +118,8 @@ pub(crate) struct Tests<'a> {
     pub is_local: &'a dyn Fn(&Candidate) -> bool,
     /// The class of its object, if the value of such an object never changes.
     pub never_changes: &'a dyn Fn(&Candidate) -> Option<String>,
+    /// Another thread or process has the word in its memory.
+    pub others_have: &'a dyn Fn(&Candidate) -> bool,
 }
 
 const NOTHING: Tests = Tests {
@@ -123,6 +127,7 @@ const NOTHING: Tests = Tests {
     is_reference: &|_| false,
     is_local: &|_| false,
     never_changes: &|_| None,
+    others_have: &|_| true,
 };
 
 /// Does the loop compare the word with another one, as a program's comparison does?
@@ -214,6 +219,14 @@ pub(crate) fn settle(
     // Another one may end the loop as well.
     let is_cut = thread.not_all_tried;
     let chosen = chosen.filter(|&at| is_owed(at) || !is_cut);
+    let counts = thread.facts.machine.as_ref().is_some_and(|vm| vm.counts);
+    let is_counting = |&at: &usize| {
+        Rule::CountsAlone.is_on() && counts && !is_made && !(tests.others_have)(&flags[at])
+    };
+    let bound = chosen
+        .filter(is_counting)
+        .map(|at| flags[at].flag.name.clone());
+    let chosen = chosen.filter(|_| bound.is_none());
     let fixed = chosen.and_then(|at| Some((at, (tests.never_changes)(&flags[at])?)));
     let chosen = chosen.filter(|_| fixed.is_none());
     let name = |flag: &Candidate| flag.flag.name.clone();
@@ -235,6 +248,11 @@ pub(crate) fn settle(
             thread.reason = format!(
                 "the loop ends by {name}, which lies in its own frame on the virtual machine's \
                  stack: no other thread is known to reach it"
+            );
+        } else if let Some(name) = bound {
+            thread.reason = format!(
+                "the loop ends by {name}, but its thread counts, and nobody else can write the \
+                 word: it may come to an end by itself"
             );
         } else if let Some((name, class)) = fixed {
             thread.reason = format!(

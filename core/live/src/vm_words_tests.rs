@@ -69,6 +69,7 @@ fn settled_of(
         is_reference: &|flag| name(flag) == "object",
         is_local: &|flag| name(flag) == "local",
         never_changes: &|flag| (name(flag) == "boxed").then(|| "Integer".into()),
+        others_have: &|flag| name(flag) != "private",
     };
     settle(&mut thread, &mut standings, true, &tests);
     assert_eq!(standings.len(), usize::from(thread.has_flag()));
@@ -83,6 +84,20 @@ fn flag(words: &[(&str, Outcome)], owed: Option<usize>) -> Option<String> {
 
 fn first(thread: &ThreadReport) -> Option<String> {
     thread.flags.first().map(|flag| name(flag).to_owned())
+}
+
+#[test]
+fn a_loop_that_counts_does_not_wait_for_what_nobody_else_can_write() {
+    let is_told = |counts: bool, name: &str| {
+        let machine = VirtualMachine {
+            readers: vec![reader()],
+            counts,
+            ..VirtualMachine::default()
+        };
+        settled_of(machine, MODULE, vec![word(name, Leaves)], None).has_flag()
+    };
+    assert!(is_told(true, "flag") && is_told(false, "private"));
+    assert!(!is_told(true, "private"));
 }
 
 #[test]

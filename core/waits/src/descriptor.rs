@@ -25,6 +25,9 @@ pub struct Descriptor {
     /// The same processes as numbers; `peers` may leave some out.
     #[serde(skip)]
     pub others: Vec<Owner>,
+    /// It is a socket that listens.
+    #[serde(skip)]
+    pub takes_clients: bool,
     /// For an epoll descriptor: the descriptors in it.
     pub watches: Vec<Descriptor>,
 }
@@ -38,6 +41,7 @@ impl Descriptor {
             what: "unknown: a core file does not hold what it was".into(),
             peers: Vec::new(),
             others: Vec::new(),
+            takes_clients: false,
             watches: Vec::new(),
         }
     }
@@ -63,6 +67,7 @@ fn describe_in(pid: u32, fd: i32, owners: &mut Owners, epolls: &mut Vec<i32>) ->
         target,
         peers: Vec::new(),
         others: Vec::new(),
+        takes_clients: false,
         watches: Vec::new(),
     };
     let target = descriptor.target.clone();
@@ -212,6 +217,7 @@ fn describe_socket(pid: u32, inode: u32, descriptor: &mut Descriptor, owners: &m
     if let Some(name) = unix::name(pid, inode) {
         let path = name.path.as_deref().unwrap_or("without a name");
         descriptor.what = format!("Unix socket {path}");
+        descriptor.takes_clients = name.is_listening;
         if let Ok(Some(UnixEnd::Socket(other) | UnixEnd::Pending(other))) = unix::end(pid, inode) {
             descriptor.has_others(owners.of(&format!("socket:[{other}]")), |_| true);
         }
@@ -219,6 +225,7 @@ fn describe_socket(pid: u32, inode: u32, descriptor: &mut Descriptor, owners: &m
     }
     if let Some(connection) = connection(pid, inode) {
         descriptor.what = connection.to_string();
+        descriptor.takes_clients = connection.is_listening;
         // A connection that nobody has accepted yet is nobody's: who listens there owes that.
         if let OtherEnd::Socket(other) | OtherEnd::Pending(Some(other)) = connection.end {
             descriptor.has_others(owners.of(&format!("socket:[{other}]")), |_| true);

@@ -12,8 +12,10 @@ use flagfinder_linux::descriptors::{named, watches, Named};
 use flagfinder_linux::syscalls::{self, Role};
 use serde::{Deserialize, Serialize};
 
+use crate::call::descriptors;
 use crate::descriptor::{describe, is_epoll, Descriptor};
 use crate::inherited::{inherited, Inherited};
+use crate::proc::Call;
 use crate::ready::{because, because_of, Asked, Because, Does};
 use crate::Owners;
 
@@ -33,6 +35,9 @@ pub struct Told {
     pub what: String,
     /// See [`Descriptor::peers`]; empty for a process that is gone.
     pub peers: Vec<String>,
+    /// It is a socket that listens.
+    #[serde(skip)]
+    pub takes_clients: bool,
     /// The epoll descriptor that it is in.
     pub via: Option<i32>,
     /// Null: it is not known why the call comes back.
@@ -95,6 +100,7 @@ pub fn told(
             target,
             what,
             peers,
+            takes_clients,
             ..
         } = match pid {
             Some(pid) => describe(pid, one.fd, owners),
@@ -105,6 +111,7 @@ pub fn told(
             target,
             what,
             peers,
+            takes_clients,
             via: one.via,
             because,
             why,
@@ -116,6 +123,7 @@ pub fn told(
     if told.iter().any(is_ready) {
         told.retain(is_ready);
     }
+    told.sort_by_key(|one| !one.takes_clients);
     told.truncate(TOLD);
     told
 }
@@ -133,6 +141,7 @@ pub fn recorded(fd: i32, target: &str, call: &HotCall) -> Told {
         target: target.to_owned(),
         what: target.to_owned(),
         peers: Vec::new(),
+        takes_clients: false,
         via: None,
         because,
         why,
@@ -234,6 +243,18 @@ fn ones(pid: Option<u32>, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One>
                 })
             })
             .collect(),
+        // What the call was asked stands in its sets while the thread is in it.
+        Some(Named::Sets { .. }) if found.is_empty() => {
+            let (number, args) = (*number, *args);
+            let call = Call {
+                number,
+                args,
+                sp: 0,
+                pc: 0,
+            };
+            let all = descriptors(&call, memory).into_iter();
+            all.take(MOST as usize).map(plain).collect()
+        }
         Some(Named::Sets { .. }) => {
             let one = |found: &Found| {
                 let events = match found.set.as_deref() {

@@ -398,6 +398,7 @@ mod tests {
             known: Sure::Seen,
         };
         let of = |because| Told {
+            takes_clients: false,
             fd: 0,
             target: String::new(),
             what: "/dev/null".into(),
