@@ -15,6 +15,7 @@ fn call(number: libc::c_long, args: [u64; 3], result: i64) -> MadeCall {
         pc: 0x1002,
         result,
         about: Vec::new(),
+        descriptors: Vec::new(),
         after: SHORT,
         took: SHORT,
         ran: Duration::ZERO,

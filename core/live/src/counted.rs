@@ -4,8 +4,10 @@
 //! In: what copies of the threads showed. Out: the findings of those that make a call in vain,
 //! again and again; and of those whose copies repeat one, where it is about something else each
 //! time. A copy does not serve where rounds are long, where a scheduler hands tasks from thread to
-//! thread, or where an interpreter's loop does not say what its program asks. Blind spots: those
-//! of `step::watch_calls` and of `flags::find_in_calls`; a thread that sleeps between two tries.
+//! thread, or where an interpreter's loop does not say what its program asks. Calls about
+//! descriptors by which the process's threads wake each other do not count: most are the sleep of a
+//! virtual machine's thread. Blind spots: those of `step::watch_calls` and of
+//! `flags::find_in_calls`; a thread that sleeps between two tries.
 
 use std::time::Duration;
 
@@ -13,12 +15,15 @@ use flagfinder_code::Names;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{asks_anew, find_in_calls, AskedCall, Report, ThreadName, Verdict};
 use flagfinder_linux::syscalls;
+use flagfinder_machine::MadeCall;
 use flagfinder_step::{watch_calls, Helper};
+use flagfinder_waits::descriptor::wakes_itself;
+use rustc_hash::FxHashMap;
 
 use crate::chosen_threads::Choice;
 use crate::deadline::Deadline;
 use crate::helpers::{result, Copies};
-use crate::report::{ThreadReport, Via};
+use crate::report::Via;
 use crate::stepping_job::{milliseconds, Finding};
 
 /// A thread that wants less of a processor is not busy.
@@ -51,8 +56,12 @@ pub(crate) fn look(
         if !is_busy || deadline.is_over() {
             continue;
         }
-        let thread = ThreadName { tid, name };
-        helpers.push((tid, start(pid, thread, asked.as_ref(), names)?));
+        let title = format!("ff-step: counts the calls of thread {tid} of process {pid}");
+        let helper = Helper::start(&title, || {
+            let thread = ThreadName { tid, name };
+            finding(pid, thread, asked.as_ref(), names).into_bytes()
+        })?;
+        helpers.push((tid, helper));
     }
     let mut found = Vec::new();
     for (tid, helper) in helpers {
@@ -72,47 +81,13 @@ pub(crate) fn look(
     Ok(found)
 }
 
-/// The same for one thread, of whose copy no word stayed: a loop of a virtual machine reads much
-/// beside what its program asks.
-pub(crate) fn look_once_more(
-    pid: u32,
-    thread: &ThreadReport,
-    (names, deadline): (&Names, &Deadline),
-) -> Option<Finding> {
-    if thread.wants < BUSY || thread.facts.gets_on || deadline.is_over() {
-        return None;
-    }
-    let name = ThreadName {
-        tid: thread.tid,
-        name: thread.name.clone(),
-    };
-    let helper = start(pid, name, None, names).ok()?;
-    let (mut finding, _) = result(thread.tid, helper, PATIENCE, deadline);
-    let report = finding.report.as_mut()?;
-    report.spin_loop.clone_from(&thread.spin_loop);
-    finding.steps = thread.steps;
-    finding.pause_ms += thread.pause_ms;
-    finding.via_reason = thread.via_reason.clone().unwrap_or_default();
-    Some(finding)
-}
-
-fn start(
-    pid: u32,
-    thread: ThreadName,
-    asked: Option<&AskedCall>,
-    names: &Names,
-) -> Result<Helper, Failure> {
-    let tid = thread.tid;
-    let title = format!("ff-step: counts the calls of thread {tid} of process {pid}");
-    Helper::start(&title, || finding(thread, asked, names).into_bytes())
-}
-
 /// `asked`: the call that its copy repeats.
-fn finding(thread: ThreadName, asked: Option<&AskedCall>, names: &Names) -> Finding {
-    let watched = match watch_calls(thread.tid) {
+fn finding(pid: u32, thread: ThreadName, asked: Option<&AskedCall>, names: &Names) -> Finding {
+    let mut watched = match watch_calls(thread.tid) {
         Ok(watched) => watched,
         Err(error) => return Finding::failed(error),
     };
+    leave_wakeups(&mut watched.calls, &|fd| wakes_itself(pid, fd));
     let calls = &watched.calls;
     let ran = watched.time.saturating_sub(watched.pause);
     let mut finding = Finding::blank(Via::Replica);
@@ -125,10 +100,44 @@ fn finding(thread: ThreadName, asked: Option<&AskedCall>, names: &Names) -> Find
     finding
 }
 
+/// Leaves out calls about nothing but descriptors by which threads of the process wake each other.
+fn leave_wakeups(calls: &mut Vec<MadeCall>, is_own: &dyn Fn(i32) -> bool) {
+    let mut known = FxHashMap::default();
+    let mut is_own = |fd: &i32| *known.entry(*fd).or_insert_with(|| is_own(*fd));
+    calls.retain(|call| {
+        let about = &call.descriptors;
+        about.is_empty() || !about.iter().all(&mut is_own)
+    });
+}
+
 fn goes_on(asked: &AskedCall) -> Report {
     let name = syscalls::name(asked.number);
     let reason = format!("it makes progress: {name} is about something else each time");
     let mut report = Report::nothing(Verdict::NoFlag, reason);
     report.facts.gets_on = true;
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_about_the_own_wake_up_alone_is_left_out() {
+        let about = |descriptors: &[i32]| MadeCall {
+            number: libc::SYS_ppoll as u32,
+            args: [0; 6],
+            pc: 0,
+            result: 0,
+            about: Vec::new(),
+            descriptors: descriptors.to_vec(),
+            after: Duration::ZERO,
+            took: Duration::ZERO,
+            ran: Duration::ZERO,
+        };
+        let mut calls = vec![about(&[3]), about(&[3, 5]), about(&[5]), about(&[])];
+        leave_wakeups(&mut calls, &|fd| fd == 3);
+        let left: Vec<&[i32]> = calls.iter().map(|call| &*call.descriptors).collect();
+        assert_eq!(left, [&[3, 5][..], &[5], &[]]);
+    }
 }

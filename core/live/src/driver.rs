@@ -40,11 +40,6 @@ pub(crate) trait Target {
     /// most `time`.
     fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration);
 
-    /// What the calls of a thread alone tell, if none of its words stayed.
-    fn count_calls(&self, _thread: &ThreadReport, _deadline: &Deadline) -> Option<Finding> {
-        None
-    }
-
     /// May words be tried that the code alone does not make flags?
     fn tries_unsure(&self) -> bool {
         true
@@ -147,13 +142,6 @@ impl Driver<'_> {
             if !is_counted(thread) {
                 target.prove(thread, &others, self.deadline.at_most(time));
                 time = time.min(owed::TIME_OF_OTHERS);
-                let is_asked = !thread.has_flag() && thread.facts.machine.is_some();
-                let asks = || target.count_calls(thread, self.deadline);
-                let found = is_asked.then(asks).flatten();
-                let known = self.choice.get(tid);
-                if let (Some(found), Some((activity, way))) = (found, known) {
-                    *thread = stepped(activity, way, &found, &mut self.describer);
-                }
             }
             let Describer {
                 pid,

@@ -25,6 +25,13 @@ pub struct NamedMemory<'a> {
     pub names: &'a Names,
 }
 
+/// Does the process have one thread, and the word for itself?
+pub(crate) fn has_one_writer(names: &Names, address: u64) -> bool {
+    let input = names.input();
+    let mapping = input.maps.iter().rev().find_map(|maps| maps.at(address));
+    input.threads.len() == 1 && mapping.is_some_and(|mapping| !mapping.shared)
+}
+
 impl LiveMemory for NamedMemory<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         self.memory.read(address, buffer)
@@ -36,9 +43,7 @@ impl LiveMemory for NamedMemory<'_> {
     }
 
     fn has_one_writer(&self, address: u64) -> bool {
-        let input = self.names.input();
-        let mapping = input.maps.iter().rev().find_map(|maps| maps.at(address));
-        input.threads.len() == 1 && mapping.is_some_and(|mapping| !mapping.shared)
+        has_one_writer(self.names, address)
     }
 
     fn initial(&self, address: u64, bytes: u32) -> Option<u64> {

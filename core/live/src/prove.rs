@@ -18,11 +18,11 @@ use flagfinder_replica::{
 use crate::candidate::{code_address, Candidate};
 use crate::frame;
 use crate::low_scores;
+use crate::memory::has_one_writer;
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::own_side;
 use crate::report::{ThreadReport, Via};
-use crate::sharers::sharers;
 use crate::standing::About;
 use crate::stepping_job::milliseconds;
 use crate::tried::{halted, Tried};
@@ -177,7 +177,10 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
             never_changes: &|flag| {
                 never_changes(process.names, process.memory, flag.word()?.address)
             },
-            others_have: &|flag| others_have(process, flag),
+            has_one_writer: &|flag| {
+                flag.address()
+                    .is_some_and(|at| has_one_writer(process.names, at))
+            },
         };
         vm_words::settle(thread, &mut owings, is_open, &tests);
     }
@@ -204,14 +207,6 @@ fn is_counted(process: &Process, flag: &Candidate) -> bool {
     let global = flag.word().filter(|_| flag.flag.kind == FlagKind::Global);
     global
         .is_some_and(|word| is_counted_in(process.names, process.memory, word.address, word.bytes))
-}
-
-/// Can another thread or process write the word, as far as that is known?
-fn others_have(process: &Process, flag: &Candidate) -> bool {
-    let Process { pid, others, .. } = *process;
-    let is_shared =
-        |address: u64| !process.is_dead && !sharers(pid, process.names, address).is_empty();
-    others.list.len() > 1 || others.left_out.is_some() || flag.address().is_none_or(is_shared)
 }
 
 /// Does the loop end by the word because a check fails? Null is followed, or an exception comes.

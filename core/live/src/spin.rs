@@ -26,7 +26,6 @@ use crate::report::{SpinReport, ThreadReport};
 use crate::sample::{self, Activity, SAMPLE};
 use crate::silent;
 use crate::stack::Stack;
-use crate::stepping_job::Finding;
 use crate::thread_ways::{self, Told, Way};
 use crate::wait::Describer;
 use crate::why::hotspot::HotSpot;
@@ -236,10 +235,6 @@ impl Target for LiveTarget<'_> {
     fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration) {
         let limits = (time, self.budget);
         prove(self.pid, thread, others, self.names, self.memory, limits);
-    }
-
-    fn count_calls(&self, thread: &ThreadReport, deadline: &Deadline) -> Option<Finding> {
-        counted::look_once_more(self.pid, thread, (self.names, deadline))
     }
 }
 

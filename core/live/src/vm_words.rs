@@ -118,8 +118,8 @@ pub(crate) struct Tests<'a> {
     pub is_local: &'a dyn Fn(&Candidate) -> bool,
     /// The class of its object, if the value of such an object never changes.
     pub never_changes: &'a dyn Fn(&Candidate) -> Option<String>,
-    /// Another thread or process has the word in its memory.
-    pub others_have: &'a dyn Fn(&Candidate) -> bool,
+    /// No other thread or process can write it.
+    pub has_one_writer: &'a dyn Fn(&Candidate) -> bool,
 }
 
 const NOTHING: Tests = Tests {
@@ -127,7 +127,7 @@ const NOTHING: Tests = Tests {
     is_reference: &|_| false,
     is_local: &|_| false,
     never_changes: &|_| None,
-    others_have: &|_| true,
+    has_one_writer: &|_| false,
 };
 
 /// Does the loop compare the word with another one, as a program's comparison does?
@@ -221,7 +221,7 @@ pub(crate) fn settle(
     let chosen = chosen.filter(|&at| is_owed(at) || !is_cut);
     let counts = thread.facts.machine.as_ref().is_some_and(|vm| vm.counts);
     let is_counting = |&at: &usize| {
-        Rule::CountsAlone.is_on() && counts && !is_made && !(tests.others_have)(&flags[at])
+        Rule::CountsAlone.is_on() && counts && !is_made && (tests.has_one_writer)(&flags[at])
     };
     let bound = chosen
         .filter(is_counting)

@@ -69,7 +69,7 @@ fn settled_of(
         is_reference: &|flag| name(flag) == "object",
         is_local: &|flag| name(flag) == "local",
         never_changes: &|flag| (name(flag) == "boxed").then(|| "Integer".into()),
-        others_have: &|flag| name(flag) != "private",
+        has_one_writer: &|flag| name(flag) == "private",
     };
     settle(&mut thread, &mut standings, true, &tests);
     assert_eq!(standings.len(), usize::from(thread.has_flag()));

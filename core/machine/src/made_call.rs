@@ -16,6 +16,8 @@ pub struct MadeCall {
     pub result: i64,
     /// The path, or the address of a socket, that it is about; empty: none, or it is not known.
     pub about: Vec<u8>,
+    /// Those that it is about; a long list is cut.
+    pub descriptors: Vec<i32>,
     /// How much the thread did of its own before it, in time on a processor.
     pub after: Duration,
     /// How long it took, without the time for which the thread waited for a processor.

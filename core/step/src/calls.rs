@@ -10,9 +10,11 @@
 
 use std::time::{Duration, Instant};
 
+use flagfinder_code::ByPages;
 use flagfinder_linux::life::executes;
 use flagfinder_linux::syscalls;
 use flagfinder_machine::MadeCall;
+use flagfinder_waits::call::descriptors;
 
 use crate::error::Result;
 use crate::pause::Pause;
@@ -184,6 +186,7 @@ fn begins(tracee: &Tracee, now: &libc::user_regs_struct, after: Duration) -> Mad
         pc: call.pc,
         result: 0,
         about: about(tracee, call.number, &call.args),
+        descriptors: descriptors(&call, &ByPages::new(|at, bytes| tracee.read(at, bytes))),
         after,
         took: Duration::ZERO,
         ran: Duration::ZERO,
