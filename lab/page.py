@@ -173,12 +173,12 @@ def _foreign(foreign: Sequence[Row], plain: Sequence[Row]) -> list[str]:
 
 
 def _ablation(kept: Row) -> list[str]:
-    """The families at which `spin` is better or worse with a rule than without it."""
+    """The families at which an answer is better or worse with a rule than without it."""
     body = [
         (rule, ", ".join(sorted(effect["gains"])), ", ".join(sorted(effect["costs"])))
         for rule, effect in kept["rules"].items()
     ]
-    what = f"What `spin` gains by each rule, and loses, at {kept['cases']} cases ({kept['date']})."
+    what = f"What each rule gains and loses, at {kept['cases']} questions ({kept['date']})."
     return [what, "", *_rows_of(("rule", "better", "worse"), body)]
 
 
