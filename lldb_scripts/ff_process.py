@@ -108,7 +108,8 @@ def handles_traps(pid: int) -> bool:
 
 def _masks(folder: Path) -> dict[str, int]:
     try:
-        lines = (folder / "status").read_text(errors="replace").splitlines()
+        # A thread's name may hold every other end of a line.
+        lines = (folder / "status").read_bytes().decode(errors="replace").split("\n")
     except OSError:
         return {}
     fields = (line.partition(":\t") for line in lines if line.startswith("Sig"))

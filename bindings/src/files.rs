@@ -77,6 +77,12 @@ pub fn open_named(py: Python<'_>, path: PathBuf) -> PyResult<i32> {
         .map_err(|error| as_python(&error, &path))
 }
 
+/// Does a file that a process names hold debug information, or does one beside it?
+#[pyfunction]
+pub fn has_debug_info(py: Python<'_>, path: PathBuf) -> bool {
+    py.detach(|| flagfinder_code::has_debug_info(&path))
+}
+
 /// What to say if the file system of a path does not answer.
 #[pyfunction]
 pub fn silence_of(py: Python<'_>, path: PathBuf) -> Option<String> {

@@ -85,6 +85,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::read_file_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_open_file_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::open_named, module)?)?;
+    module.add_function(wrap_pyfunction!(files::has_debug_info, module)?)?;
     module.add_function(wrap_pyfunction!(files::silence_of, module)?)?;
     module.add_function(wrap_pyfunction!(files::servers_may_be_silent, module)?)?;
     module.add_function(wrap_pyfunction!(files::file_openers, module)?)?;

@@ -45,11 +45,11 @@ pub fn wait_with_progress<P: Send + 'static, T: Send + 'static>(
     work: impl FnOnce(&Reporter<P, T>) -> T + Send + 'static,
 ) -> PyResult<T> {
     let (sender, mut receiver) = channel();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().spawn(move || {
         let reporter = Reporter(sender);
         let result = work(&reporter);
         let _ = reporter.0.send(Message::Done(result));
-    });
+    })?;
     loop {
         let message;
         (receiver, message) = py.detach(move || next(receiver));

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flagfinder import _core
 from flagfinder.interpreters.py_spy import find_py_spy
-from flagfinder.interpreters.which import UnreadableError
+from flagfinder.interpreters.which import UnreadableError, mapped_files
 from flagfinder.record.canary import check_canary
 from flagfinder.record.tracer_build import cached_tracer, missing_tools
 from flagfinder.shared.bpf_build import bpf_object
@@ -25,9 +25,8 @@ from flagfinder.shared.lldb_helper import choose_lldb
 from flagfinder.shared.machine import Check, check_machine_abilities
 from flagfinder.shared.own_proc import require_own_proc
 from flagfinder.shared.places import PACKAGE, shipped
+from flagfinder.shared.proc_lines import proc_lines
 from flagfinder.shared.record import dataclass
-
-_DEBUG_ROOT = Path("/usr/lib/debug/.build-id")
 
 
 @dataclass(frozen=True)
@@ -184,11 +183,7 @@ def _process(pid: int) -> Check:
         raise UsageError(
             "The process can't be examined", f"there is no process {pid}", "`ps -e` lists them."
         )
-    fields = dict(
-        line.split(":", 1)
-        for line in status.read_text(encoding="utf-8", errors="replace").splitlines()
-        if ":" in line
-    )
+    fields = dict(line.split(":", 1) for line in proc_lines(status) if ":" in line)
     tracer = int(fields.get("TracerPid", "0"))
     name = f"process {pid}"
     if tracer:
@@ -198,7 +193,7 @@ def _process(pid: int) -> Check:
     try:
         with Path(f"/proc/{pid}/mem").open("rb"):
             pass
-        with Path(f"/proc/{pid}/exe").open("rb") as file:
+        with os.fdopen(_core.open_named(f"/proc/{pid}/exe"), "rb") as file:
             is_64_bit = file.read(5)[4:] == b"\x02"
     except OSError as error:
         fix = "Run as its user or as root (CAP_SYS_PTRACE); see ptrace above."
@@ -211,22 +206,17 @@ def _process(pid: int) -> Check:
 
 
 def _mapped_files(pid: int) -> list[Path]:
+    root = Path(f"/proc/{pid}/root")
     try:
-        lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        files = mapped_files(pid, executable=True)
     except OSError:
         return []
-    paths: dict[str, None] = {}
-    for line in lines:
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
-            paths.setdefault(fields[5].removesuffix(" (deleted)"))
-    root = Path(f"/proc/{pid}/root")
-    return [root / path.lstrip("/") for path in paths]
+    return [root / path.lstrip("/") for path in files if path.startswith("/")]
 
 
 def _debug_info(files: list[Path], of: str) -> Check:
     name, serves = "debug info", "names of variables, fields and source lines"
-    without = [file for file in files if not _has_debug_info(file)]
+    without = [file for file in files if not _core.has_debug_info(os.fspath(file))]
     if not files:
         return Check(
             name, None, f"the files of {of} can't be read", "Run as its user or as root.", serves
@@ -241,18 +231,3 @@ def _debug_info(files: list[Path], of: str) -> Check:
             name, None, f"{len(without)} of {len(files)} files have none: {listed}", fix, serves
         )
     return Check(name, True, f"all {len(files)} files of {of} have it", "", serves)
-
-
-def _has_debug_info(path: Path) -> bool:
-    try:
-        with os.fdopen(_core.open_named(os.fspath(path)), "rb") as file:
-            content = file.read()
-    except OSError:
-        return False
-    if b".debug_info\0" in content or b".zdebug_info\0" in content:
-        return True
-    marker = content.find(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0")
-    if marker < 0:
-        return False
-    build_id = content[marker + 16 : marker + 36].hex()
-    return os.access(_DEBUG_ROOT / build_id[:2] / f"{build_id[2:]}.debug", os.R_OK)

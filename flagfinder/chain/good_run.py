@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.flags.code import parse_hex
+from flagfinder.interpreters.which import mapped_files
 from flagfinder.live.tree import Process
 from flagfinder.shared.errors import TargetError
 from flagfinder.shared.gated import GatedProgram, gated
@@ -188,7 +189,7 @@ def _watched(
     announce: Callable[[str], None],
 ) -> GoodRun:
     pid = process.pid
-    plan = _Plan(flags, _modules(pid))
+    plan = _Plan(flags, set(mapped_files(pid)))
     notes = [
         f"{module} is not loaded when the program starts: its words were not watched"
         for module in plan.absent
@@ -220,13 +221,6 @@ def _going_on(process: Process) -> Iterator[None]:
     """Lets the process go on, which stood at its entry."""
     process.send(signal.SIGCONT)
     yield
-
-
-def _modules(pid: int) -> set[str]:
-    lines = (
-        Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    )
-    return {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) > 5}
 
 
 class _Collected:

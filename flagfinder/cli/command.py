@@ -44,6 +44,12 @@ flagfinder.error/1: `error` with `what` failed, what was `found`, the `fix` and 
 """
 
 
+_NO_ROOM = "Make room on the disk, or write elsewhere."
+_FIXES = {
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+    errno.EAGAIN: "Allow more processes and threads: `ulimit -u`, pids.max of the control group.",
+}
 # Those that start a program which stands behind --.
 _STARTERS = tuple(f"flagfinder {verb}" for verb in ("record", "guard", "events record", "overhead"))
 _MOST_VERBS = 3
@@ -83,8 +89,7 @@ def main(arguments: Sequence[str]) -> int:
         with answers_alone(early.json, early.json_file) as answers:
             return _run_and_tell(arguments, early, answers)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): no error of ours. Python would complain at
-        # exit.
+        # Nobody reads what has no end of its own (`watch | head`). Python would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # --json-file can't be written
@@ -155,8 +160,9 @@ def run(
     parsed.leaf.refuse_idle(parsed, own)
     parsed.json = parsed.json or parsed.json_file is not None
     _refuse_few_files()
-    code: int = parsed.run(parsed, Terminal(parsed.color, parsed.quiet, answers))
-    sys.stdout.flush()
+    terminal = Terminal(parsed.color, parsed.quiet, answers)
+    code: int = parsed.run(parsed, terminal)
+    terminal.flush()
     return code
 
 
@@ -242,13 +248,10 @@ def _early_options(words: Sequence[str]) -> argparse.Namespace:
 
 def _from_os(error: OSError) -> FlagfinderError:
     found = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     result = FlagfinderError(
         "The operating system refused a request",
         found,
-        "Make room on the disk, or write elsewhere."
-        if is_full
-        else "Check the path and its permissions.",
+        _FIXES.get(error.errno or 0, "Check the path and its permissions."),
         "Other files are unaffected.",
     )
     if isinstance(error, PermissionError):

@@ -192,6 +192,7 @@ def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
             lines.append(text)
         else:
             terminal.raw(text)
+            terminal.check_read()
 
     open_trace(options.file).dump(options.what, options.tid, options.start, options.limit, write)
     if options.json:

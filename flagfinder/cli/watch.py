@@ -267,11 +267,12 @@ def _watch(
             file.flush()
         if options.json_lines and lines:
             terminal.raw("\n".join(lines))
-            sys.stdout.flush()
+            terminal.flush()
         elif options.json and are_events:
             events.extend(lines)
         elif is_shown and are_events:
             live.show(lines)
+        terminal.check_read()
 
     try:
         if is_shown:

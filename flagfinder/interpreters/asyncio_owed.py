@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.interpreters.asyncio_tasks import Task, tasks_of
@@ -21,6 +20,7 @@ from flagfinder.interpreters.python import PythonCode, PythonFrame
 from flagfinder.interpreters.python_blocked import awaited, blocked
 from flagfinder.interpreters.python_sources import Sources, is_library
 from flagfinder.interpreters.which import UnreadableError
+from flagfinder.shared.proc_lines import proc_lines
 from flagfinder.shared.record import dataclass
 
 if TYPE_CHECKING:
@@ -89,11 +89,10 @@ def _task(stack: SeenStack) -> int | None:
 def _handled(pid: int) -> list[str]:
     """Signals for which the program has handlers of its own: asyncio has one for SIGINT."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        lines = proc_lines(f"/proc/{pid}/status")
     except OSError:
         return []
-    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    mask = int(caught[1], 16) if caught is not None else 0
+    mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
     return [number.name for number in _ENDING if mask >> (number - 1) & 1]
 
 

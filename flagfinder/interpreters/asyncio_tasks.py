@@ -41,7 +41,7 @@ _PART = 1 << 24  # bytes that are read at once
 _COUNTS = 1 << 32  # more references no object has; those that never end have the most
 _COROUTINES = ("coroutine", "generator", "async_generator")
 _FUTURES = ("Future", "Task", "_GatheringFuture")
-_REGION = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw\S+ \S+ 00:00 0(?:\s|$)")
+_REGION = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw\S+ \S+ 00:00 0(?:\s|$)")
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,10 @@ def _objects(pid: int, memory: _core.ProcessMemory, kind: int) -> Iterator[int |
 
 def _parts(pid: int, memory: _core.ProcessMemory) -> Iterator[tuple[int, int]]:
     """Stretches of memory of no file that the process may write, where pages are there."""
-    maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-    for region in map(_REGION.match, maps.splitlines()):
-        if region is None:
-            continue
-        start, end = (int(part, 16) for part in region.groups())
+    with Path(f"/proc/{pid}/maps").open("rb") as maps:
+        found = [region.groups() for region in map(_REGION.match, maps) if region]
+    for first, behind in found:
+        start, end = int(first, 16), int(behind, 16)
         for at in range(start, end, _PART):
             yield from memory.there(at, min(at + _PART, end))
 

@@ -84,12 +84,13 @@ class Live:
     def regions(self) -> list[tuple[int, int, str, int, str]]:
         """As ``/proc/PID/maps`` lists them."""
         found = []
-        for line in Path(f"/proc/{self.pid}/maps").read_bytes().splitlines():
-            words = os.fsdecode(line).split(maxsplit=5)
-            start, end = (int(side, 16) for side in words[0].split("-"))
-            if end < 1 << 63:  # not the page of the kernel's that every process has
-                file = words[5] if len(words) > 5 else ""
-                found.append((start, end, words[1], int(words[2], 16), file))
+        with Path(f"/proc/{self.pid}/maps").open("rb") as maps:
+            for line in maps:
+                words = os.fsdecode(line.rstrip(b"\n")).split(maxsplit=5)
+                start, end = (int(side, 16) for side in words[0].split("-"))
+                if end < 1 << 63:  # not the page of the kernel's that every process has
+                    file = words[5] if len(words) > 5 else ""
+                    found.append((start, end, words[1], int(words[2], 16), file))
         return found
 
     def read(self, address: int, size: int, /) -> bytes:

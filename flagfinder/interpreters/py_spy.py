@@ -32,6 +32,7 @@ from flagfinder.interpreters.process_image import (
 from flagfinder.interpreters.which import INTERPRETER, UnreadableError, mapped_files
 from flagfinder.shared.helper import ends_with_us
 from flagfinder.shared.places import PACKAGE
+from flagfinder.shared.proc_lines import proc_lines
 from flagfinder.shared.record import dataclass
 from flagfinder.shared.typed import NotRequired, TypedDict
 
@@ -271,10 +272,8 @@ def _tids(pid: int) -> dict[int, int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         tid = int(task.name)
         with contextlib.suppress(OSError):  # ended meanwhile
-            status = (task / "status").read_text(encoding="utf-8", errors="replace")
-            inside = next(
-                (line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), tid
-            )
+            lines = proc_lines(task / "status")
+            inside = next((line.split()[-1] for line in lines if line.startswith("NSpid:")), tid)
             tids[int(inside)] = tid
             tids.setdefault(tid, tid)
     return tids

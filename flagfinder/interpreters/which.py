@@ -49,7 +49,9 @@ def mapped_files(pid: int, *, executable: bool = False) -> list[str]:
     """The files that the process has mapped, each once, in the order of their addresses. Raises
     OSError.
     """
-    text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-    lines = [line.split(maxsplit=5) for line in text.splitlines()]
-    named = [words for words in lines if len(words) > 5 and (not executable or "x" in words[1])]
-    return list(dict.fromkeys(words[5].removesuffix(" (deleted)") for words in named))
+    with Path(f"/proc/{pid}/maps").open("rb") as maps:
+        # A name may hold every other end of a line.
+        texts = (line.rstrip(b"\n").decode(errors="replace") for line in maps)
+        lines = (text.split(maxsplit=5) for text in texts)
+        named = (words for words in lines if len(words) > 5 and (not executable or "x" in words[1]))
+        return list(dict.fromkeys(words[5].removesuffix(" (deleted)") for words in named))

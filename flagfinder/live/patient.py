@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from flagfinder import _core
 from flagfinder.shared.errors import UsageError
+from flagfinder.shared.proc_lines import proc_lines
 
 # What runs the script that it is given.
 _INTERPRETERS = re.compile(r"(python|node|ruby|perl|php|(ba|da|z|k)?sh|java|lua)[\d.]*")
@@ -92,7 +93,7 @@ def by_name(name: str) -> Patient:
 def status_of(tid: int | None) -> dict[str, str]:
     """What /proc/TID/status says; nothing where there is no such thread."""
     try:
-        lines = Path(f"/proc/{tid}/status").read_text(errors="replace").splitlines()
+        lines = proc_lines(f"/proc/{tid}/status")
     except OSError:
         return {}
     fields = (line.partition(":") for line in lines)

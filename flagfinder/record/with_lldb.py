@@ -32,6 +32,7 @@ from flagfinder.shared.errors import (
 from flagfinder.shared.gated import GatedProgram, gated
 from flagfinder.shared.interruption import interruptible
 from flagfinder.shared.lldb_helper import LldbHelper
+from flagfinder.shared.proc_lines import proc_lines
 from flagfinder.shared.target import check_machine, find_program
 
 _STILL_WORKS = "`flagfinder record --tracer dynamorio` and `flagfinder spin PID` need no lldb."
@@ -282,9 +283,7 @@ def _refusal(kind: str, found: str, pid: int, options: StepOptions) -> Flagfinde
 
 def _tracer_of(pid: int) -> int:
     try:
-        lines = (
-            Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-        )
+        lines = proc_lines(f"/proc/{pid}/status")
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("TracerPid:")), 0)

@@ -45,7 +45,7 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
     _show_ways(terminal, report)
     if found and found[0].flag is not None and found[0].flag.size:
         terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
-    elif not report.found and runs_java(report.pid):
+    elif not (report.found or report.not_asked) and runs_java(report.pid):
         terminal.message("`why` reads what Java code polls and who writes it")
         terminal.next_command("flagfinder", "why", str(report.pid))
     elif not report.found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):

@@ -36,6 +36,11 @@ _WIDTH, _LEAST_WIDTH = 100, 40
 _MENU_MARGIN = 12
 
 
+def _drop(stream: TextIO) -> None:
+    """What is written to the stream from now on: nobody reads it. Python would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 class Answers:
     """Where the one JSON object of a command goes: stdout, ``stream`` or a file. ``given``: it was
     written, or a part of it.
@@ -54,8 +59,11 @@ class Answers:
             _apart(self._path, partial(write_private, self._path, content))
             return
         stream = self._stream or sys.stdout
-        stream.write(text)
-        stream.flush()
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            _drop(stream)
 
 
 def _apart(path: Path, write: Callable[[], object]) -> None:
@@ -101,9 +109,6 @@ def answers_alone(to_stdout: bool, path: Path | None) -> Iterator[Answers]:
         os.dup2(2, 1)
         try:
             yield Answers(kept)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), kept.fileno())
-            raise
         finally:
             sys.stdout.flush()
             os.dup2(kept.fileno(), 1)
@@ -113,7 +118,8 @@ class Terminal:
     """The two consoles of one command. Nothing else in flagfinder prints.
 
     What it is given may hold names from files, processes and symbols: it shows control characters,
-    and sends none.
+    and sends none. Who stops reading a result (`| head`) takes nothing else from the command: its
+    exit code tells the answer all the same. ``is_read``: nobody has stopped by now.
     """
 
     def __init__(
@@ -125,6 +131,7 @@ class Terminal:
         self.names_in_full = False
         self._quiet = quiet
         self._live = sys.stderr.isatty()
+        self.is_read = True
 
     @cached_property
     def _out(self) -> Console:
@@ -158,7 +165,7 @@ class Terminal:
             self.raw(visible(text, _TAB))
         else:
             self.line(*self._pieces(text))
-            sys.stdout.flush()
+            self.flush()
 
     def line(self, *pieces: Piece) -> None:
         """One line of the result, to stdout, in pieces, each with its style."""
@@ -166,7 +173,8 @@ class Terminal:
         if any(style for _, style in shown) and self._has_styles(sys.stdout):
             from rich.text import Text
 
-            self._out.print(Text.assemble(*shown), soft_wrap=True)
+            with self._to_reader():
+                self._out.print(Text.assemble(*shown), soft_wrap=True)
         else:
             self.raw("".join(text for text, _ in shown))
 
@@ -202,7 +210,7 @@ class Terminal:
         shown = [(visible(piece, _TAB), style) for piece, style in self._pieces(text)]
         for number, line in enumerate(wrapped(shown, self.width, indent)):
             self.line((" " * indent if number else "", ""), *line)
-        sys.stdout.flush()  # who reads a pipe may wait for it
+        self.flush()  # who reads a pipe may wait for it
 
     def answer(self, fields: Mapping[str, object]) -> None:
         """The JSON object of ``--json``, where that goes."""
@@ -217,7 +225,26 @@ class Terminal:
         """Text for other programs (dumps, scripts, lines of JSON), to stdout as it is but for
         control characters.
         """
-        sys.stdout.write(visible(text if text.endswith("\n") else text + "\n", _LAYOUT))
+        with self._to_reader():
+            sys.stdout.write(visible(text if text.endswith("\n") else text + "\n", _LAYOUT))
+
+    def flush(self) -> None:
+        """What was written by now comes to its reader."""
+        with self._to_reader():
+            sys.stdout.flush()
+
+    @contextmanager
+    def _to_reader(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            self.is_read = False
+            _drop(sys.stdout)
+
+    def check_read(self) -> None:
+        """Raises BrokenPipeError once nobody reads the result: it may have no end of its own."""
+        if not self.is_read:
+            raise BrokenPipeError
 
     def message(self, text: str) -> None:
         """One line about what is being done, to stderr; silent with ``--quiet``."""

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from flagfinder.shared.errors import UnavailableError
+from flagfinder.shared.proc_lines import proc_lines
 
 
 def require_own_proc() -> None:
@@ -15,7 +14,7 @@ def require_own_proc() -> None:
     stranger.
     """
     try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = proc_lines("/proc/self/status")
     except OSError as error:
         found = f"/proc/self/status: {error.strerror}"
     else:

@@ -7,6 +7,7 @@ then records, each whole once its ``sequence`` is its number from 1.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import struct
@@ -28,8 +29,10 @@ class Ring:
     """A ring that begins with ``config``, as a file without a name."""
 
     def __init__(self, config: bytes) -> None:
-        self._file = os.memfd_create("flagfinder-watch")
+        self._file = os.memfd_create("flagfinder-watch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._file, _BYTES)
+        # The program must not cut what we have mapped.
+        fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         self._bytes = mmap.mmap(self._file, _BYTES)
         self._bytes[: len(config)] = config
         self._read = 0
@@ -47,7 +50,8 @@ class Ring:
     def take(self, is_over: bool = False) -> bytes:
         """The records since the last call. ``is_over``: nobody will finish what is begun."""
         start = self._read
-        taken = self._word(_TAKEN)
+        # The program writes the number: more than are there can't have been taken.
+        taken = min(self._word(_TAKEN), start + RECORDS)
         parts = []
         while self._read < taken:
             place = _FIRST + self._read % RECORDS * RECORD

@@ -169,16 +169,20 @@ def test_a_result_comes_also_without_stdin_and_stderr(closed: str) -> None:
     assert json.loads(done.stdout)["schema"] == "flagfinder.doctor/1"
 
 
-def test_a_reader_that_goes_away_is_no_failure() -> None:
+@pytest.mark.parametrize("how", ["--color=always", "--color=never", "--json"])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["doctor"], 0), (["guard", "--after=0.5", "--", "sleep", "1000"], 124)]
+)
+def test_a_reader_that_goes_away_changes_no_answer(words: list[str], code: int, how: str) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        for color in ("always", "never"):
-            command = [*FLAGFINDER, "doctor", "--color", color]
-            done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
-            assert (done.returncode, done.stderr) == (0, b"")
+        command = [*FLAGFINDER, words[0], how, *words[1:]]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
     finally:
         os.close(write)
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr and b"Exception ignored" not in done.stderr
 
 
 def test_what_a_forgotten_separator_is_told() -> None:

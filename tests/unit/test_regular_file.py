@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flagfinder.chain import doctor
+from flagfinder import _core
 from flagfinder.interpreters import python_sources
 from flagfinder.shared.regular_file import open_regular
 
@@ -65,7 +65,7 @@ def test_a_link_to_a_regular_file_is_followed(tmp_path: Path) -> None:
 
 
 def test_files_that_doctor_looks_at_are_regular(special: Path) -> None:
-    assert not doctor._has_debug_info(special)
+    assert not _core.has_debug_info(os.fspath(special))
 
 
 def test_python_sources_are_regular_files(special: Path) -> None:

@@ -7,6 +7,8 @@ import mmap
 import struct
 from pathlib import Path
 
+import pytest
+
 from flagfinder.watch.ring import RECORD, RECORDS, Ring
 
 _TAKEN, _READ, _FIRST = 4096, 4104, 8192
@@ -72,3 +74,13 @@ def test_what_a_program_wrote_before_its_end_is_taken_before_it_counts_as_over()
 
 def test_a_wait_ends_when_its_time_is_over() -> None:
     assert Ring(b"").wait(lambda: False, 0.01) == (b"", False)
+
+
+def test_a_program_that_writes_what_it_likes_holds_nobody_up() -> None:
+    ring = Ring(b"")
+    program = Program(ring)
+    first = program.write()
+    program.bytes[_TAKEN : _TAKEN + 8] = b"\xff" * 8
+    assert ring.take(is_over=True) == first
+    with Path(ring.path).open("r+b") as file, pytest.raises(PermissionError):
+        file.truncate(0)

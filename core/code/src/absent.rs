@@ -8,7 +8,7 @@
 //! CAP_CHECKPOINT_RESTORE, else by its name or through a descriptor that the process has.
 
 use std::fs::{read_dir, read_link, File};
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_files::{open_with_facts, path_of_process};
 use flagfinder_linux::mounts::of_path;
-use flagfinder_linux::proc::{path, text_of};
+use flagfinder_linux::proc::{lines, path, text_of};
 use rustc_hash::FxHashMap;
 
 use crate::maps::{Mapping, Maps};
@@ -127,7 +127,7 @@ impl Absent {
     pub fn is_watched(&mut self, address: u64) -> bool {
         let watched = self.watched.get_or_insert_with(|| {
             let begin = Instant::now();
-            let found = text_of(self.pid, "smaps").map(|text| watched(&text));
+            let found = lines(path(self.pid, "smaps")).and_then(watched);
             self.took += begin.elapsed();
             found.unwrap_or_else(|_| vec![(0, u64::MAX)])
         });
@@ -183,10 +183,11 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// The stretches of /proc/PID/smaps that userfaultfd knows of.
-fn watched(smaps: &str) -> Vec<(u64, u64)> {
+fn watched(smaps: impl Iterator<Item = Result<String>>) -> Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     let mut stretch = None;
-    for line in smaps.lines() {
+    for line in smaps {
+        let line = line?;
         match line.strip_prefix("VmFlags:") {
             Some(flags) => {
                 let mut flags = flags.split_whitespace();
@@ -203,7 +204,7 @@ fn watched(smaps: &str) -> Vec<(u64, u64)> {
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// The file that is mapped there, from the opener.
@@ -289,7 +290,9 @@ mod tests {
 
     #[test]
     fn memory_with_a_handler_is_told_by_its_flags() {
-        assert_eq!(watched(SMAPS), [(0x5000, 0x9000), (0x9000, 0xa000)]);
+        let lines = SMAPS.lines().map(|line| Ok(line.to_owned()));
+        let found = watched(lines).expect("lines");
+        assert_eq!(found, [(0x5000, 0x9000), (0x9000, 0xa000)]);
     }
 
     #[test]

@@ -311,6 +311,18 @@ impl Image {
     }
 }
 
+/// Does the file of this path hold debug information, or is there a file that does? `path` may be
+/// one that a process names.
+pub fn has_debug_info(path: &Path) -> bool {
+    let look = || {
+        let bytes = map(path).ok()?;
+        let file = object::File::parse(&bytes[..]).ok()?;
+        let is_own = file.section_by_name(".debug_info").is_some();
+        Some(is_own || separate_debug(&file, path, path).is_some())
+    };
+    look().unwrap_or(false)
+}
+
 /// Holds variables, and none that are thread-local: their addresses are no addresses.
 fn is_variable<'d>(section: &impl ObjectSection<'d>) -> bool {
     let object::SectionFlags::Elf { sh_flags } = section.flags() else {

@@ -63,6 +63,7 @@ pub use dominators::Postdominators;
 pub use frames::{Frame, NoCaller, Registers};
 pub use graph::Graph;
 pub use heap::{Allocation, AllocationLog, Moment};
+pub use image::has_debug_info;
 pub use input::{ModuleInput, NamesInput, StackFrame, ThreadInput, TlsBlock};
 pub use live::{build_id_in_memory, own_id};
 pub use lock_balance::{GivesBack, LockBalance};

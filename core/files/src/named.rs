@@ -15,6 +15,7 @@ use std::fs::{read_link, File};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{absolute, Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,8 +29,13 @@ use crate::message::{
     NO_FOLLOW, OPEN, OUTSIDE_PROC, READ, RESOLVE, WITH_RIGHTS,
 };
 
-/// Larger files of other machines and of servers are not copied, and no more is kept of them.
+/// Larger files of other machines and of servers are not copied, and no more is kept of them for
+/// the next who asks. What a server says of a file's size need not be so.
 const MOST_COPIED: u64 = 256 << 20;
+/// Of all copies that this process has open.
+const MOST_OPEN: u64 = 2 * MOST_COPIED;
+/// What the descriptor of a copy is called (`opener.rs`).
+const COPY: &str = "memfd:ff-file";
 /// A copy in memory is taken again for so long, if the file has not changed.
 const COPY_KEPT: Duration = Duration::from_secs(20);
 /// A process with one of these may read what its user may not: CAP_DAC_OVERRIDE and
@@ -41,6 +47,8 @@ static COPIES: Mutex<Vec<Copied>> = Mutex::new(Vec::new());
 struct Copied {
     path: PathBuf,
     facts: Facts,
+    /// How many came, whatever its server says.
+    bytes: u64,
     file: Arc<File>,
     made: Instant,
 }
@@ -271,7 +279,9 @@ fn open(path: &Path, place: &Place, rights: Option<&Rights>) -> Result<Opened> {
     if let Some(kept) = kept(path, place, rights) {
         return Ok(kept);
     }
-    let answer = place.question(path, OPEN, accepts, rights).ask()?;
+    let mut question = place.question(path, OPEN, accepts, rights);
+    question.request.numbers = [room(), 0, 0];
+    let answer = question.ask()?;
     let is_copy = Kind::of(answer.reply.f_type) != Kind::Local;
     let found = opened(answer)?;
     if !is_copy {
@@ -279,15 +289,17 @@ fn open(path: &Path, place: &Place, rights: Option<&Rights>) -> Result<Opened> {
     }
     let file = Arc::new(found.file);
     let again = reopened(&file)?;
+    let bytes = file.metadata()?.len();
     let mut copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     copies.retain(|copy| copy.made.elapsed() < COPY_KEPT && copy.path != path);
-    let kept = |copies: &[Copied]| copies.iter().map(|copy| copy.facts.size).sum::<u64>();
-    while !copies.is_empty() && kept(&copies) + found.facts.size > MOST_COPIED {
+    let kept = |copies: &[Copied]| copies.iter().map(|copy| copy.bytes).sum::<u64>();
+    while !copies.is_empty() && kept(&copies) + bytes > MOST_COPIED {
         copies.remove(0);
     }
     copies.push(Copied {
         path: path.to_owned(),
         facts: found.facts,
+        bytes,
         file,
         made: Instant::now(),
     });
@@ -311,6 +323,23 @@ fn kept(path: &Path, place: &Place, rights: Option<&Rights>) -> Option<Opened> {
     (now == facts).then_some(())?;
     let file = reopened(&file).ok()?;
     Some(Opened { file, facts })
+}
+
+/// Bytes that another copy may have. It is asked for whether there is a copy to be made or not: that
+/// shows once the file is opened.
+fn room() -> u64 {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let copies = entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let is_copy = read_link(&path).ok()?.to_string_lossy().contains(COPY);
+        let of_copy = || std::fs::metadata(&path).ok();
+        is_copy.then(of_copy)?.map(|one| (one.ino(), one.len()))
+    });
+    // A copy may be open several times.
+    let copies: BTreeMap<u64, u64> = copies.collect();
+    MOST_OPEN
+        .saturating_sub(copies.values().sum())
+        .min(MOST_COPIED)
 }
 
 /// With a position of its own, and only to read.
@@ -375,7 +404,6 @@ impl Place {
         let mut request = Request {
             what,
             accepts,
-            numbers: [MOST_COPIED, 0, 0],
             ..Request::default()
         };
         if let Some(rights) = rights {
@@ -477,5 +505,29 @@ impl Rights {
             })
         };
         parsed().ok_or_else(|| Error::from(ErrorKind::InvalidData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::FromRawFd;
+
+    use super::*;
+
+    #[test]
+    fn the_more_copies_are_open_the_less_room_is_left() {
+        // SAFETY: a text of ours; the descriptor is nobody else's.
+        let copy = || unsafe {
+            File::from_raw_fd(libc::memfd_create(c"ff-file".as_ptr(), libc::MFD_CLOEXEC))
+        };
+        assert_eq!(room(), MOST_COPIED);
+        let copies = [copy(), copy()];
+        copies[0].set_len(MOST_COPIED + 7).expect("a hole");
+        let again = copies[0].try_clone().expect("the same copy");
+        assert_eq!(room(), MOST_COPIED - 7);
+        copies[1].set_len(MOST_COPIED).expect("a hole");
+        assert_eq!(room(), 0);
+        drop((copies, again));
+        assert_eq!(room(), MOST_COPIED);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! The arguments of a process, and the title that some write in their place.
 
-use std::fs;
-use std::io::{ErrorKind, Result};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Result};
 
 use crate::pagemap::Pagemap;
 use crate::proc::{path, Stat};
@@ -30,7 +30,11 @@ pub fn arguments(pid: u32) -> Result<Vec<u8>> {
             }
         }
     }
-    fs::read(path(pid, "cmdline"))
+    // Meanwhile it may have told the kernel of another place.
+    let mut bytes = Vec::new();
+    let file = File::open(path(pid, "cmdline"))?;
+    file.take(MOST).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What a process calls itself in place of its arguments, as `postgres: app db [local] idle` or
@@ -56,7 +60,7 @@ mod tests {
     #[test]
     fn arguments_are_those_that_the_kernel_tells() {
         let own = std::process::id();
-        let told = fs::read("/proc/self/cmdline").unwrap();
+        let told = std::fs::read("/proc/self/cmdline").unwrap();
         assert!(!told.is_empty());
         assert_eq!(arguments(own).unwrap(), told);
     }

@@ -2,18 +2,41 @@
 //! The files of /proc that tell of processes and threads. What is gone is `None`, or empty.
 
 use std::ffi::{CStr, CString};
-use std::fs;
-use std::io::Result;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Result};
 use std::path::{Path, PathBuf};
 use std::str::{FromStr, SplitWhitespace};
+
+/// No more is read of such a file at once. A process of ordinary size has some KiB of mappings, but
+/// it may have a hundred thousand of them, or of mounts, each with a name of some KiB.
+const MOST: u64 = 128 << 20;
+
+fn bytes(path: impl AsRef<Path>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let got = File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
+    match (got as u64) < MOST {
+        true => Ok(bytes),
+        false => Err(ErrorKind::FileTooLarge.into()),
+    }
+}
+
+/// The lines of a file of /proc that may be longer; see [`text`].
+///
+/// # Errors
+/// The system's; so is each line.
+pub fn lines(path: impl AsRef<Path>) -> Result<impl Iterator<Item = Result<String>>> {
+    let lines = BufReader::new(File::open(path)?).split(b'\n');
+    let text = |line: Vec<u8>| String::from_utf8_lossy(&line).into_owned();
+    Ok(lines.map(move |line| line.map(text)))
+}
 
 /// A file of /proc that holds names. A name is bytes, and the kernel cuts that of a thread behind
 /// 15 of them, also within a letter: what is no UTF-8 becomes U+FFFD.
 ///
 /// # Errors
-/// The system's.
+/// The system's; `FileTooLarge`.
 pub fn text(path: impl AsRef<Path>) -> Result<String> {
-    let text = String::from_utf8(fs::read(path)?);
+    let text = String::from_utf8(bytes(path)?);
     Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 

@@ -5,6 +5,7 @@
 //! changed. A first copy shows which pages the thread uses, and how often it looks at the word. Its
 //! memory is a mixture of moments; so for the next copy those pages are read at one moment.
 
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{Names, NamesInput};
@@ -39,11 +40,12 @@ pub fn try_word(
     };
     // ptrace belongs to the thread that started the copy.
     std::thread::scope(|scope| {
-        let trying = scope.spawn(|| try_out(pid, tid, word));
-        trying.join().unwrap_or_else(|_| {
-            let what = "The experiment failed.";
-            Err(unable(what, "Its thread panicked", "Please report it"))
-        })
+        let what = "The experiment failed.";
+        let trying = Builder::new().spawn_scoped(scope, || try_out(pid, tid, word));
+        let trying = trying.map_err(|error| unable_by(what, &error))?;
+        trying
+            .join()
+            .unwrap_or_else(|_| Err(unable(what, "Its thread panicked", "Please report it")))
     })
 }
 

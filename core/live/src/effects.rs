@@ -9,6 +9,7 @@
 //! hold; descriptors that a copy opens; what a call on semaphores of System V adds to them.
 
 use std::cell::RefCell;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, Code, Names};
@@ -152,7 +153,7 @@ pub(crate) fn ahead(
     let (activities, waiting) = (asked.activities, asked.waiting);
     // ptrace belongs to the thread that started the copy, which also changes its own affinity.
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| {
+        let asking = Builder::new().spawn_scoped(scope, || {
             let live = Live::open(pid).ok()?;
             let memory = Memory::open(pid).ok()?;
             let known = RefCell::new(Wanted::default());
@@ -172,7 +173,7 @@ pub(crate) fn ahead(
             let how: (Capture, Learn) = (&capture, &learn);
             Some(ask(&asked, &live, &memory, how, (effect, copies), time))
         });
-        asking.join().ok().flatten()
+        asking.ok()?.join().ok().flatten()
     })
 }
 
@@ -319,12 +320,12 @@ pub(crate) fn once_woken(asked: &Asking, tid: u32, word: u64, time: Duration) ->
     let pid = asked.pid;
     // ptrace belongs to the thread that started the copy.
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| {
+        let asking = Builder::new().spawn_scoped(scope, || {
             let live = Live::open(pid).ok()?;
             let captured = live.capture_with(tid, STOPS, Moment::Now, &Wanted::default());
             woken(&live, &captured.ok()?.state, word, time)
         });
-        asking.join().ok().flatten()
+        asking.ok()?.join().ok().flatten()
     })
 }
 

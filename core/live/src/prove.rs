@@ -7,6 +7,7 @@
 //! proof.
 
 use std::cell::{Cell, RefCell};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
@@ -67,8 +68,8 @@ pub(crate) fn prove(
     (time, budget): (Duration, Duration),
 ) {
     // ptrace belongs to the thread that started the copy, which also changes its own affinity.
-    std::thread::scope(|scope| {
-        let proving = scope.spawn(|| {
+    let refused = std::thread::scope(|scope| {
+        let proving = Builder::new().spawn_scoped(scope, || {
             begin(thread);
             let live = match Live::open(pid) {
                 Ok(live) => live,
@@ -118,8 +119,11 @@ pub(crate) fn prove(
             thread.pause_ms = milliseconds(held.get() + thread.pause());
         });
         // What was not tried is missing in the report.
-        let _ = proving.join();
+        proving.map(|proving| drop(proving.join())).err()
     });
+    if let Some(error) = refused {
+        not_tried(thread, &error.to_string());
+    }
 }
 
 /// The pages that a copy used are read at one moment for the next copy.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::Duration;
 
 use flagfinder_code::{Names, NamesInput};
@@ -263,9 +264,11 @@ pub fn at_a_glance(pid: u32, tid: u32) -> Option<String> {
 fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity, Way)>, Failure> {
     let over = AtomicBool::new(false);
     let activities = std::thread::scope(|scope| {
-        scope.spawn(|| name_calls(pid, memory, names, &over));
+        // Where no thread may be started, it is read later.
+        let _ = Builder::new().spawn_scoped(scope, || name_calls(pid, memory, names, &over));
         let activities = sample::sample_until(pid, SAMPLE, || {
-            scope.spawn(|| names.warm(|| !over.load(Ordering::Relaxed)));
+            let warm = || names.warm(|| !over.load(Ordering::Relaxed));
+            let _ = Builder::new().spawn_scoped(scope, warm);
         });
         over.store(true, Ordering::Relaxed);
         activities

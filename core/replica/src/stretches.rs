@@ -2,10 +2,10 @@
 //! The mappings of a process, and how much of each a core file holds (core(5)).
 
 use std::fs;
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Result};
 
 use flagfinder_code::{Mapping, Maps};
-use flagfinder_linux::proc::path;
+use flagfinder_linux::proc::{lines, path};
 use object::elf;
 
 use crate::source::PAGE;
@@ -38,27 +38,27 @@ pub struct Stretch {
 ///
 /// # Errors
 /// When the process is gone, or may not be looked at.
-pub fn stretches(pid: u32) -> std::io::Result<Vec<Stretch>> {
+pub fn stretches(pid: u32) -> Result<Vec<Stretch>> {
     let filter = fs::read_to_string(path(pid, "coredump_filter"));
     let filter = filter
         .ok()
         .and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-    let text = fs::read(path(pid, "smaps"))?;
-    let found = parse(&String::from_utf8_lossy(&text), filter.unwrap_or(USUAL));
+    let found = parse(lines(path(pid, "smaps"))?, filter.unwrap_or(USUAL))?;
     match found.is_empty() {
         true => Err(Error::from(ErrorKind::NotFound)),
         false => Ok(found),
     }
 }
 
-fn parse(smaps: &str, filter: u64) -> Vec<Stretch> {
+fn parse(smaps: impl Iterator<Item = Result<String>>, filter: u64) -> Result<Vec<Stretch>> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut mapping: Option<Mapping> = None;
     let mut written = false;
-    for line in smaps.lines() {
+    for line in smaps {
+        let line = line?;
         let field = line.split_once(':').filter(|(name, _)| !name.contains('-'));
         let Some((name, value)) = field else {
-            mapping = Maps::parse(line).all().first().cloned();
+            mapping = Maps::parse(&line).all().first().cloned();
             written = false;
             continue;
         };
@@ -76,7 +76,7 @@ fn parse(smaps: &str, filter: u64) -> Vec<Stretch> {
             _ => {}
         }
     }
-    found
+    Ok(found)
 }
 
 /// `written`: it has pages of its own, that are no longer those of its file.
@@ -136,8 +136,13 @@ c000-d000 ---p 00000000 00:00 0 \nAnonymous: 0 kB\nVmFlags: mr\n\
 d000-e000 r--p 00000000 00:00 0 [vvar]\nAnonymous: 0 kB\nVmFlags: rd io\n\
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\nVmFlags: ex\n";
 
+    fn parsed(filter: u64) -> Vec<Stretch> {
+        let lines = SMAPS.lines().map(|line| Ok(line.to_owned()));
+        parse(lines, filter).expect("lines")
+    }
+
     fn kept(filter: u64) -> Vec<(u64, u64)> {
-        let found = parse(SMAPS, filter);
+        let found = parsed(filter);
         found.iter().map(|one| (one.start, one.kept)).collect()
     }
 
@@ -155,7 +160,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\nVmFlags: ex\
         assert_eq!(kept(USUAL), usual);
         assert!(kept(0).iter().all(|(_, kept)| *kept == 0));
         assert!(kept(USUAL | SHARED_FILES).contains(&(0xb000, 0x1000)));
-        let found = parse(SMAPS, USUAL);
+        let found = parsed(USUAL);
         assert_eq!(
             (&found[1].file[..], found[1].offset),
             ("/bin/a: b-c", 0x2000)

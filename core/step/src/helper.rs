@@ -20,7 +20,7 @@ use flagfinder_linux::ptrace::FAULTS;
 
 use flagfinder_failure::Failure;
 
-use crate::error::{unable_by, Result};
+use crate::error::Result;
 use crate::let_go;
 
 /// The process whose death ends this helper; 0 in every other process.
@@ -93,7 +93,15 @@ impl Helper {
     /// When the system gives no process or pipe.
     pub fn start(title: &str, work: impl FnOnce() -> Vec<u8>) -> Result<Helper> {
         let mut ends = [0i32; 2];
-        let failed = |e: &Error| unable_by("The helper process cannot be started", e);
+        let failed = |e: &Error| {
+            Failure::unavailable(
+                "The helper process cannot be started",
+                format!("The system says: {e}"),
+                "Allow more processes and files: `ulimit -u`, `ulimit -n`, or pids.max of the \
+                 control group",
+                "The process runs on as before",
+            )
+        };
         // SAFETY: two integers to fill.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
             return Err(failed(&Error::last_os_error()));

@@ -259,7 +259,9 @@ impl Watch {
         if let Some(feed) = self.source.feed() {
             feed.add(bytes, lost, |hit| {
                 hit.place = place_of(hit, words, naming);
-                hit.address = words[usize::from(hit.place)].address;
+                // Where only instructions are watched, whoever leaves the place open is wrong.
+                let word = words.get(usize::from(hit.place));
+                hit.address = word.map_or(0, |word| word.address);
             });
         }
     }

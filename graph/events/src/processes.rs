@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! What /proc tells about the threads that are there, and where a process has code.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 
 use flagfinder_linux::proc;
 
@@ -16,8 +17,10 @@ pub(crate) fn thread_name(pid: u32, tid: u32) -> String {
 /// Its threads, with their names.
 pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
     // Kernel threads have no memory and so no map.
-    let kernel = fs::read(proc::path(pid, "maps")).is_ok_and(|maps| maps.is_empty())
-        && fs::read_link(format!("/proc/{pid}/exe")).is_err();
+    let maps = File::open(proc::path(pid, "maps"));
+    let begins = maps.and_then(|mut maps| maps.read(&mut [0]));
+    let kernel =
+        begins.is_ok_and(|got| got == 0) && fs::read_link(format!("/proc/{pid}/exe")).is_err();
     let tids = proc::threads(pid).unwrap_or_default();
     tids.into_iter()
         .map(|tid| ThreadFact {

@@ -14,9 +14,13 @@ use super::java_frames::{whose, Frames, Open};
 use super::java_kinds;
 use super::vm_structs::Kinds;
 
-/// Most methods that are searched for one thread, and the longest one.
-const METHODS: usize = 256;
-const LONGEST: u64 = 1 << 16;
+/// Most methods that are searched for one thread, and most calls that are still to be followed.
+pub const METHODS: usize = 256;
+pub const CALLS: usize = 1 << 14;
+/// The longest method that HotSpot compiles (HugeMethodLimit).
+const LONGEST: u64 = 8000;
+/// Most ancestors of a class.
+const ANCESTORS: usize = 64;
 /// Most methods of a class, and classes that its code names.
 const WIDEST: u64 = 4096;
 /// A class whose code runs what it is given: what that calls is not known.
@@ -176,7 +180,7 @@ impl Frames<'_> {
             ahead.is_all &= !found.is_empty();
             let is_one = found.len() == 1;
             for method in found {
-                if seen.len() >= METHODS {
+                if seen.len() >= METHODS || todo.len() + perhaps.len() >= CALLS {
                     ahead.is_all = false;
                 } else if seen.insert(method) {
                     let more = self.does(method, None);
@@ -201,14 +205,12 @@ impl Frames<'_> {
         };
         // It may have the method from a class that it extends.
         let inherited = |class: u64| {
-            let mut classes = std::iter::successors(Some(class), |class| {
+            let classes = std::iter::successors(Some(class), |class| {
                 self.word(*class, "Klass", "_super").filter(|one| *one != 0)
             });
-            let mut found = classes.find_map(|class| {
-                let methods = self.named(class, &call.name);
-                (!methods.is_empty()).then_some(methods)
-            });
-            found.take().unwrap_or_default()
+            let methods = classes.take(ANCESTORS);
+            let mut methods = methods.map(|class| self.named(class, &call.name));
+            methods.find(|all| !all.is_empty()).unwrap_or_default()
         };
         let mut found = inherited(class);
         if call.by != By::Class {
@@ -715,5 +717,38 @@ mod tests {
         }
         assert_eq!(length(&pairs, 1), Some(19));
         assert_eq!(next(&pairs, 1), Some(vec![20, 21]));
+    }
+
+    /// Each word is the address of one place.
+    struct Circle;
+
+    impl flagfinder_code::AddressSpace for Circle {
+        fn read(&self, _: u64, buffer: &mut [u8]) -> usize {
+            for chunk in buffer.chunks_mut(8) {
+                chunk.copy_from_slice(&0x100u64.to_le_bytes()[..chunk.len()]);
+            }
+            buffer.len()
+        }
+    }
+
+    #[test]
+    fn a_class_that_descends_from_itself_is_searched_to_an_end() {
+        let structs = super::super::vm_structs::VmStructs::of(&[
+            ("Klass", "_super", 8),
+            ("InstanceKlass", "_methods", 16),
+            ("Array<int>", "_length", 0),
+            ("Array<Method*>", "_data", 8),
+        ]);
+        let frames = Frames {
+            structs: &structs,
+            memory: &Circle,
+        };
+        let call = Invoke {
+            class: "app/Main".into(),
+            name: "work".into(),
+            klass: Some(0x100),
+            by: By::Class,
+        };
+        assert!(frames.targets(&call).is_empty());
     }
 }

@@ -14,6 +14,8 @@ use super::vm_structs::Kinds;
 const MOST_LOADERS: usize = 20_000;
 const MOST_CLASSES: usize = 60_000;
 const MOST_ANCESTORS: usize = 64;
+/// Most that are below others, each counted with every one that it is below.
+const MOST_BELOW: usize = 1 << 20;
 
 /// Of all classes that are loaded.
 pub fn read(frames: &Frames) -> Kinds {
@@ -27,7 +29,11 @@ pub fn read(frames: &Frames) -> Kinds {
         });
         name.clone()
     };
+    let mut found = 0;
     for class in loaded(frames) {
+        if found >= MOST_BELOW {
+            break;
+        }
         let interfaces = frames.word(class, "InstanceKlass", "_transitive_interfaces");
         let interfaces = interfaces.filter(|all| *all != 0);
         let above = std::iter::successors(frames.word(class, "Klass", "_super"), |class| {
@@ -39,6 +45,7 @@ pub fn read(frames: &Frames) -> Kinds {
         for one in above.chain(interfaces) {
             if let Some(name) = own(one).filter(|_| one != class) {
                 kinds.below.entry(one).or_default().push(class);
+                found += 1;
                 kinds.by_name.insert(name, one);
             }
         }
@@ -69,4 +76,61 @@ fn loaded(frames: &Frames) -> Vec<u64> {
         loader = frames.word(loader, "ClassLoaderData", "_next").unwrap_or(0);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_code::AddressSpace;
+
+    use super::super::vm_structs::VmStructs;
+    use super::*;
+
+    /// Where all names lie, and what leads there.
+    const NAMES: u64 = 0x10_0000;
+    const LEADS: u64 = 0x8000_0000;
+
+    /// Each word leads to some class, and lists have many thousands of them.
+    struct Tangle;
+
+    impl AddressSpace for Tangle {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let word = |at: u64| match at {
+                LEADS.. => NAMES,
+                NAMES.. => u64::from_le_bytes([b'A'; 8]),
+                _ => 0x1000 + ((at * 31 % 0x1000) & !7),
+            };
+            for (chunk, at) in buffer.chunks_mut(8).zip((address..).step_by(8)) {
+                chunk.copy_from_slice(&word(at).to_le_bytes()[..chunk.len()]);
+            }
+            buffer.len()
+        }
+    }
+
+    #[test]
+    fn of_classes_that_are_all_below_each_other_not_all_are_kept() {
+        let structs = VmStructs::of(&[
+            ("ClassLoaderDataGraph", "_head", 0),
+            ("ClassLoaderData", "_klasses", 8),
+            ("ClassLoaderData", "_next", 16),
+            ("Klass", "_layout_helper", 0),
+            ("Klass", "_next_link", 8),
+            ("Klass", "_super", 16),
+            ("Klass", "_name", LEADS),
+            ("InstanceKlass", "_transitive_interfaces", 24),
+            ("Array<int>", "_length", 0),
+            ("Array<Klass*>", "_data", 8),
+            ("Symbol", "_length", 0),
+            ("Symbol", "_body", 0),
+        ]);
+        let memory = &Tangle;
+        let kinds = read(&Frames {
+            structs: &structs,
+            memory,
+        });
+        let below: usize = kinds.below.values().map(Vec::len).sum();
+        assert!(
+            (1 << 16..MOST_BELOW + (1 << 16)).contains(&below),
+            "{below}"
+        );
+    }
 }

@@ -14,7 +14,7 @@ use flagfinder_code::{AddressSpace, Spot, Whose};
 use rustc_hash::FxHashSet;
 
 use super::hotspot::HotSpot;
-use super::java_code::{Field, What};
+use super::java_code::{Field, What, CALLS, METHODS};
 use super::java_frames::{whose, Frames, Open};
 
 /// What a loop that only waits may call of the library: pauses and clocks, and what asks an object.
@@ -124,6 +124,9 @@ impl Frames<'_> {
                 What::Calls(call) => {
                     let methods = self.named(call.klass?, &call.name);
                     for method in methods {
+                        if seen.len() >= METHODS || todo.len() >= CALLS {
+                            return None;
+                        }
                         if seen.insert(method) {
                             if self.computes(method)? {
                                 return None;

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, ByPages, Code, Names, NamesInput, Spot, Whose};
@@ -260,11 +261,14 @@ impl Processes {
         let sampled: Vec<_> = std::thread::scope(|scope| {
             let begin = |pid: &u32| {
                 let pid = *pid;
-                (pid, scope.spawn(move || sample::sample(pid, time).ok()))
+                let watch = move || sample::sample(pid, time).ok();
+                (pid, Builder::new().spawn_scoped(scope, watch))
             };
             let watchers: Vec<_> = pids.iter().map(begin).collect();
-            let end = |(pid, watcher): (u32, std::thread::ScopedJoinHandle<_>)| {
-                (pid, watcher.join().ok().flatten())
+            let end = |(pid, watcher): (u32, std::io::Result<ScopedJoinHandle<_>>)| match watcher {
+                Ok(watcher) => (pid, watcher.join().ok().flatten()),
+                // No more threads may be started.
+                Err(_) => (pid, sample::sample(pid, time).ok()),
             };
             watchers.into_iter().map(end).collect()
         });

@@ -24,8 +24,9 @@ const MOST_FRAMES: usize = 256;
 const STACK: u64 = 1 << 20;
 const SOURCE: u64 = 1 << 23;
 const NAME: u64 = 4096;
-/// Most words of a ScopeInfo, and bytes of a table of positions.
+/// Most words of a ScopeInfo, fields in front of bytecode, and bytes of a table of positions.
 const SCOPE: u64 = 64;
+const FIELDS: usize = 16;
 const POSITIONS: u64 = 1 << 16;
 /// The bits of a position that are a place in the script.
 const SCRIPT: i64 = (1 << 30) - 1;
@@ -242,7 +243,9 @@ impl<'a> V8<'a> {
         let offset = offset.checked_add(mark)?.checked_sub(data)?;
         let begin = code.wrapping_sub(mark);
         let is_table = |at: &u64| self.is(*at, "ByteArray__BYTE_ARRAY_TYPE");
-        let fields = (2..data / WORD).filter_map(|at| self.memory.word(begin + at * WORD));
+        let fields = (2..data / WORD)
+            .take(FIELDS)
+            .filter_map(|at| self.memory.word(begin + at * WORD));
         // Behind the table of handlers.
         let table = fields.filter(is_table).last()?;
         let length = self.small(self.field(table, "FixedArrayBase__length__SMI")?)?;
