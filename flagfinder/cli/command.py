@@ -44,12 +44,6 @@ flagfinder.error/1: `error` with `what` failed, what was `found`, the `fix` and 
 """
 
 
-_NO_ROOM = "Make room on the disk, or write elsewhere."
-_FIXES = {
-    errno.ENOSPC: _NO_ROOM,
-    errno.EDQUOT: _NO_ROOM,
-    errno.EAGAIN: "Allow more processes and threads: `ulimit -u`, pids.max of the control group.",
-}
 # Those that start a program which stands behind --.
 _STARTERS = tuple(f"flagfinder {verb}" for verb in ("record", "guard", "events record", "overhead"))
 _MOST_VERBS = 3
@@ -248,12 +242,13 @@ def _early_options(words: Sequence[str]) -> argparse.Namespace:
 
 def _from_os(error: OSError) -> FlagfinderError:
     found = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    result = FlagfinderError(
-        "The operating system refused a request",
-        found,
-        _FIXES.get(error.errno or 0, "Check the path and its permissions."),
-        "Other files are unaffected.",
-    )
+    fix = "Check the path and its permissions."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        fix = "Make room on the disk, or write elsewhere."
+    elif isinstance(error, BlockingIOError):  # a process or a thread could not be started
+        fix = "Allow more processes and threads: `ulimit -u`, or pids.max of the control group."
+    what = "The operating system refused a request"
+    result = FlagfinderError(what, found, fix, "Other files are unaffected.")
     if isinstance(error, PermissionError):
         result.exit_code = 77
     return result

@@ -24,6 +24,7 @@
 //! 4. `cargo test --release -p flagfinder-fuzz --test short -- NAME`, then `fuzz/run 600 NAME`.
 //!    Look into `artifacts/NAME/log`: `cov` is to grow.
 
+mod core_writer;
 mod image;
 mod limit;
 mod memory_file;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Result;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A file without a name in any directory. It is gone when this is dropped.
 pub struct MemoryFile(File);
@@ -25,8 +25,11 @@ impl MemoryFile {
         Ok(MemoryFile(file))
     }
 
-    /// Under which it can be opened.
+    /// Under which it can be opened, by the processes that open files for us, too. /proc may be
+    /// that of an outer pid namespace.
     pub fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+        let own = std::fs::read_link("/proc/self").expect("/proc");
+        let file = format!("fd/{}", self.0.as_raw_fd());
+        Path::new("/proc").join(own).join(file)
     }
 }

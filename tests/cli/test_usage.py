@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run, started
 
+from flagfinder.cli.command import _from_os
 from flagfinder.live.patient import status_of
 
 VERBS = """
@@ -183,6 +185,11 @@ def test_a_reader_that_goes_away_changes_no_answer(words: list[str], code: int, 
         os.close(write)
     assert done.returncode == code, done.stderr
     assert b"Traceback" not in done.stderr and b"Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("error", [BlockingIOError("no thread"), OSError(errno.EAGAIN, "no fork")])
+def test_what_may_start_no_process_is_told_which_limit_to_raise(error: OSError) -> None:
+    assert "pids.max" in _from_os(error).fix
 
 
 def test_what_a_forgotten_separator_is_told() -> None:

@@ -5,9 +5,11 @@ mod built;
 mod core_file;
 mod proc;
 mod recordings;
+mod runtimes;
 mod stacks;
 mod tenet;
 mod traces;
+mod watched;
 
 use std::error::Error;
 use std::path::Path;
@@ -23,5 +25,7 @@ pub fn write(directory: &Path) -> Result<(), Box<dyn Error>> {
     stacks::write(directory)?;
     tenet::write(directory)?;
     core_file::write(directory)?;
-    proc::write(directory)
+    proc::write(directory)?;
+    runtimes::write(directory)?;
+    watched::write(directory)
 }

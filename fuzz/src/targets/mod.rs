@@ -12,9 +12,11 @@ pub mod perf;
 pub mod perfetto;
 pub mod proc;
 pub mod recorded;
+pub mod runtimes;
 pub mod stacks;
 pub mod tenet;
 pub mod trace;
+pub mod watched;
 
 mod imported;
 mod questions;
@@ -23,7 +25,7 @@ mod questions;
 pub type Target = fn(&[u8]);
 
 /// All of them, by name.
-pub const ALL: [(&str, Target); 13] = [
+pub const ALL: [(&str, Target); 15] = [
     ("trace", trace::run),
     ("engine", engine::run),
     ("recorded", recorded::run),
@@ -37,4 +39,6 @@ pub const ALL: [(&str, Target); 13] = [
     ("core_file", core_file::run),
     ("dead", dead::run),
     ("proc", proc::run),
+    ("runtimes", runtimes::run),
+    ("watched", watched::run),
 ];
