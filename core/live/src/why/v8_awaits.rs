@@ -16,6 +16,8 @@ use super::v8::V8;
 const MOST: u64 = 512 << 20;
 const PART: u64 = 1 << 20;
 const FOUND: usize = 256;
+/// Most objects that are looked at.
+const TRIES: usize = 1 << 16;
 const WORD: u64 = 8;
 /// Fields of a suspended function, in words behind those of any object.
 const FUNCTION: u64 = 0;
@@ -42,22 +44,27 @@ impl V8<'_> {
     fn look(&self) -> Option<Vec<(Whose, Spot)>> {
         let wanted = self.constant(&format!("type_{SUSPENDED}"))? as u16;
         let at = self.constant("class_Map__instance_type__uint16_t")?;
+        let at = usize::try_from(at).ok().filter(|at| *at < 64)?;
         let mark = self.constant("HeapObjectTag")?;
-        let mut maps: FxHashSet<u64> = FxHashSet::default();
-        self.search(|begin, word, bytes| {
-            let kind = bytes.get(at as usize..at as usize + 2);
-            if kind == Some(&wanted.to_le_bytes()[..])
-                && maps.len() < FOUND
-                && self.is(begin + mark, "Map__MAP_TYPE")
-            {
-                maps.insert(begin + mark);
+        let (mut maps, mut tries) = (FxHashSet::default(), 0);
+        self.search(|begin, _, bytes| {
+            let kind = bytes.get(at..at + 2);
+            let object = begin.wrapping_add(mark);
+            if kind == Some(&wanted.to_le_bytes()[..]) && tries < TRIES {
+                tries += 1;
+                if maps.len() < FOUND && self.is(object, "Map__MAP_TYPE") {
+                    maps.insert(object);
+                }
             }
-            let _ = word;
         });
-        let mut all: Vec<u64> = Vec::new();
+        let (mut all, mut tries) = (Vec::new(), 0);
         self.search(|begin, word, _| {
-            if maps.contains(&word) && all.len() < FOUND && self.is_suspended(begin + mark) {
-                all.push(begin + mark);
+            let object = begin.wrapping_add(mark);
+            if maps.contains(&word) && tries < TRIES {
+                tries += 1;
+                if all.len() < FOUND && self.is_suspended(object) {
+                    all.push(object);
+                }
             }
         });
         let awaiting: FxHashSet<u64> = all
@@ -98,7 +105,7 @@ impl V8<'_> {
     /// A field behind those that each object of JavaScript has.
     fn own_field(&self, object: u64, number: u64) -> Option<u64> {
         let last = self.place(object, "JSObject__elements__Object")?;
-        self.memory.word(last + (number + 1) * WORD)
+        self.memory.word(last.wrapping_add((number + 1) * WORD))
     }
 
     fn is_suspended(&self, object: u64) -> bool {
@@ -127,8 +134,9 @@ impl V8<'_> {
             }
             let objects = near.iter().filter(|at| **at & mask == mark);
             let words = objects.flat_map(|at| {
-                let begin = at - mark;
-                (1..NEAR).filter_map(move |number| self.memory.word(begin + number * WORD))
+                let begin = at.wrapping_sub(mark);
+                let word = move |number| self.memory.word(begin.wrapping_add(number * WORD));
+                (1..NEAR).filter_map(word)
             });
             near = words.collect();
         }
