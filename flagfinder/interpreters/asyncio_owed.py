@@ -14,7 +14,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flagfinder.interpreters.asyncio_tasks import Task, tasks_of
+from flagfinder.interpreters.asyncio_tasks import Task, keeper, loop_of, tasks_of
 from flagfinder.interpreters.py_spy import SeenStack, look
 from flagfinder.interpreters.python import PythonCode, PythonFrame
 from flagfinder.interpreters.python_blocked import awaited, blocked
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flagfinder.interpreters.fields import TaskEnd
 
 _LOOP = re.compile(r"/asyncio/(base_events|runners)\.py$")
+_RUNS = ("run_forever", "run_until_complete", "_run_once")
 _TASK = re.compile(r"^<_asyncio\.Task at ")
 # Files of the library whose waits only code of the same loop ends.
 _WITHIN = re.compile(r"/asyncio/(locks|queues)\.py$")
@@ -56,25 +57,59 @@ class LoopWait:
     notes: tuple[str, ...]
 
 
-def loop_waits(pid: int, codes: Mapping[int, PythonCode], sources: Sources) -> dict[int, LoopWait]:
-    """By thread, for those that run an event loop whose tasks can be read."""
-    loops = [
-        tid for tid, code in codes.items() if any(_LOOP.search(frame.file) for frame in code.frames)
-    ]
-    if not loops:
-        return {}
+@dataclass(frozen=True)
+class Served:
+    """The event loop of thread ``tid`` ends another thread's wait for a coroutine. ``frames``: of
+    its task, innermost first; none where that has not begun.
+    """
+
+    tid: int
+    reason: str
+    frames: tuple[PythonFrame, ...]
+
+
+def loop_waits(
+    pid: int, codes: Mapping[int, PythonCode], sources: Sources
+) -> tuple[dict[int, LoopWait], dict[int, Served]]:
+    """By thread: for those that run an event loop whose tasks can be read, and for those that wait
+    for what such a loop runs.
+    """
+    if not any(_LOOP.search(frame.file) for code in codes.values() for frame in code.frames):
+        return {}, {}
     try:
         seen = look(pid, timeout=_PATIENCE)
-        known = {tid: _task(seen[tid]) for tid in loops if tid in seen}
-        read = {tid: tasks_of(pid, task) for tid, task in known.items() if task is not None}
+        known = {tid: _task(stack) or 0 for tid, stack in seen.items()}
+        loops = {tid: _loop(stack) or loop_of(pid, known[tid]) for tid, stack in seen.items()}
+        loops = {tid: loop for tid, loop in loops.items() if loop}
+        read = {tid: tasks_of(pid, loop) for tid, loop in loops.items()}
+        waiting = {tid: _future(stack) for tid, stack in seen.items()}
+        served = {
+            tid: _served(pid, future, loops, read) for tid, future in waiting.items() if future
+        }
     except (OSError, UnreadableError):
-        return {}
+        return {}, {}
     signals = _handled(pid)
     found = {
-        tid: loop_wait(known[tid] or 0, [task for task in tasks if task.frames], sources, signals)
+        tid: loop_wait(known[tid], [task for task in tasks if task.frames], sources, signals)
         for tid, tasks in read.items()
     }
-    return {tid: wait for tid, wait in found.items() if wait is not None}
+    return (
+        {tid: wait for tid, wait in found.items() if wait is not None},
+        {tid: one for tid, one in served.items() if one is not None},
+    )
+
+
+def _loop(stack: SeenStack) -> int:
+    """The event loop that a thread runs; 0 where it runs none that is written in Python."""
+    return next(
+        (
+            frame.locals["self"][1]
+            for frame in stack.frames
+            if _LOOP.search(frame.file) and "self" in frame.locals
+            if frame.function.rpartition(".")[2] in _RUNS
+        ),
+        0,
+    )
 
 
 def _task(stack: SeenStack) -> int | None:
@@ -84,6 +119,34 @@ def _task(stack: SeenStack) -> int | None:
             if _TASK.match(text):
                 return address
     return None
+
+
+def _future(stack: SeenStack) -> int:
+    """What a thread waits for in ``Future.result()`` of ``concurrent.futures``; else 0."""
+    return next(
+        (
+            frame.locals["self"][1]
+            for frame in reversed(stack.frames)
+            if frame.file.endswith("/concurrent/futures/_base.py") and "self" in frame.locals
+            if frame.function.rpartition(".")[2] in ("result", "exception")
+        ),
+        0,
+    )
+
+
+def _served(
+    pid: int, future: int, loops: Mapping[int, int], tasks: Mapping[int, Sequence[Task]]
+) -> Served | None:
+    found = keeper(pid, future, loops.values())
+    if found is None:
+        return None
+    address, loop = found
+    tid = next(tid for tid, one in loops.items() if one == loop)
+    task = next((task for task in tasks[tid] if task.address == address), None)
+    if task is None:
+        return Served(tid, "its event loop is to run that", ())
+    where = f", in task {task.name}" if task.name else ""
+    return Served(tid, f"its event loop runs that{where}", task.frames)
 
 
 def _handled(pid: int) -> list[str]:

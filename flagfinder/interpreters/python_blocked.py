@@ -31,7 +31,7 @@ _ENDED_BY = {
     "wait": ("set", "notify", "notify_all"),
     "wait_for": ("notify", "notify_all"),
     "result": ("set_result", "set_exception"),
-    "join": (),
+    "join": ("task_done",),
 }
 # Functions of `concurrent.futures` that wait for tasks, and what its threads run.
 _OF_TASKS = ("result", "exception", "wait", "as_completed", "result_iterator")

@@ -74,14 +74,17 @@ def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
     except OSError:
         return {"asked": [], "stacks": {}}, []
     codes, sources = read_python(pid, tids), Sources.of_process(pid)
-    loops = loop_waits(pid, codes, sources)
+    loops, served = loop_waits(pid, codes, sources)
     limits = {tid: _limit(pid, tid) for tid in codes}
     blocked_for_good = {tid for tid, limit in limits.items() if limit is False}
     asked = [
         in_loop(one, codes[one["tid"]].around) if limits[one["tid"]] else one
         for one in asked_of(codes, sources, blocked_for_good)
-        if one["tid"] not in loops
+        if one["tid"] not in loops or one["tid"] in served
     ]
+    for one in asked:
+        if (by := served.get(one["tid"])) is not None:
+            one["owed"] = [{"tid": by.tid, "reason": by.reason}]
     asked += [
         {
             "tid": tid,
@@ -96,7 +99,7 @@ def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
             "tells_all": False,
         }
         for tid, wait in loops.items()
-        if wait.name is not None
+        if wait.name is not None and tid not in served
     ]
     told = {one["tid"] for one in asked} | loops.keys()
     asked += [
@@ -107,6 +110,10 @@ def asked_in_python(pid: int) -> tuple[InSourceFields, list[str]]:
     ]
     notes = [note for wait in loops.values() for note in wait.notes]
     stacks = {tid: [_with_variables(frame) for frame in code.frames] for tid, code in codes.items()}
+    # Where such a loop waits, the task that another thread needs is suspended.
+    of_tasks = {by.tid: [spot(frame) for frame in by.frames] for by in served.values()}
+    for loop, frames in of_tasks.items():
+        stacks[loop] = frames + stacks.get(loop, [])
     return {"asked": asked, "stacks": stacks}, notes + replaced_workers(pid, codes)
 
 

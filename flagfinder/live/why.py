@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flagfinder import _core
+from flagfinder.interpreters.python_sources import is_library
 from flagfinder.live.deadline import (
     DEFAULT_BUDGET,
     DEFAULT_CORE_BUDGET,
@@ -28,8 +29,9 @@ from flagfinder.shared.record import replace
 from flagfinder.shared.visible import quote_command
 
 if TYPE_CHECKING:
-    from flagfinder.interpreters.fields import InSourceFields
-    from flagfinder.live.fields import WhyFields
+    from flagfinder.interpreters.fields import InSourceFields, SourceSpotFields
+    from flagfinder.live.fields import LinkFields, RootFields, WhyFields
+    from flagfinder.shared.spot import PlaceFields, SpotFields
     from flagfinder.trace.trace import Trace
 
     Hear = Callable[[int, list[int], str | None], object]
@@ -117,10 +119,37 @@ def why_fields(
                     None,
                 )
                 notes += unread
+            _add_places(raw, more)
     raw["notes"] += notes
     if variables:
         _add_variables(raw, in_source)
     return raw
+
+
+def _add_places(raw: WhyFields, in_source: InSourceFields) -> None:
+    """To the threads of Python of which the engine has none, as it was not told of their calls."""
+    root = raw["root"]
+    told: list[tuple[int | None, LinkFields | RootFields]] = [(root["tid"], root)]
+    told += [(link["waiter"]["tid"], link) for link in raw["links"]]
+    for tid, waits in told:
+        frames = in_source["stacks"].get(tid, []) if tid is not None else []
+        own = [frame for frame in frames if not is_library(frame["file"])]
+        if own and waits.get("at") is None:
+            first, *callers = map(_place, own)
+            at = cast("SpotFields", first)
+            if callers:
+                at["called_at"] = callers[0]
+            waits["at"] = at
+
+
+def _place(frame: SourceSpotFields) -> PlaceFields:
+    return {
+        "function": frame["function"],
+        "file": frame["file"],
+        "line": frame["line"],
+        "module": None,
+        "offset": None,
+    }
 
 
 def _add_variables(raw: WhyFields, in_source: InSourceFields) -> None:

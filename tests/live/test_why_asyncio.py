@@ -99,6 +99,34 @@ asyncio.run(main())
 """
 
 
+# Threads that wait for coroutines of a loop in another thread.
+BRIDGED = """
+import threading
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+def call(coroutine):
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+async def fetch(reading):
+    await ready()
+    return await reading.readline()
+async def other():
+    await asyncio.sleep(1000)
+call(asyncio.sleep(0))
+asyncio.run_coroutine_threadsafe(other(), loop)
+reading = asyncio.StreamReader(loop=loop)
+print(call(fetch(reading)))
+"""
+# A function on a loop waits for a coroutine that only this loop would run.
+ON_ITSELF = """
+def call(coroutine, loop):
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+async def main():
+    await ready()
+    call(asyncio.sleep(0), asyncio.get_running_loop())
+asyncio.run(main())
+"""
+
+
 @contextmanager
 def running(text: str) -> Iterator[dict[str, Any]]:
     """The report of a program that has said that it is ready."""
@@ -161,3 +189,21 @@ def test_a_task_that_sleeps_ends_the_wait_of_another() -> None:
 def test_a_new_client_ends_no_wait_for_a_lock(text: str, kind: str) -> None:
     with running(text) as report:
         assert report["root"]["kind"] == kind, report["story"]
+
+
+@pytest.mark.live
+def test_a_thread_that_waits_for_a_coroutine_waits_for_the_thread_of_its_loop() -> None:
+    with running(BRIDGED) as report:
+        first, second = report["links"][:2]
+    assert first["known"] == "by-code", report["story"]
+    assert "its event loop runs that" in first["reason"]
+    assert second["waiter"]["tid"] == first["owed_by"]["tid"], report["story"]
+    assert second["at"]["function"] == "fetch", report["story"]
+
+
+@pytest.mark.live
+def test_a_function_on_a_loop_that_waits_for_the_loop_waits_for_itself() -> None:
+    with running(ON_ITSELF) as report:
+        assert report["root"]["kind"] == "deadlock", report["story"]
+        assert "waits for itself" in report["root"]["what"], report["story"]
+        assert report["root"]["at"]["function"] == "call"

@@ -246,3 +246,13 @@ def test_threads_at_rest_owe_nothing(tmp_path: Path) -> None:
     report = why_of("rest", tmp_path, program="Owed.java")
     assert report["root"]["kind"] in ("unknown", "deadlock"), report["story"]
     assert report["root"]["kind"] == "unknown" or report["root"]["assumed"], report["story"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", ["stages", "alone"])
+def test_a_stage_waits_for_the_task_before_it(how: str, tmp_path: Path) -> None:
+    report = why_of(how, tmp_path, program="Stages.java")
+    places = [link["at"]["function"] for link in report["links"] if link["at"]]
+    known = [link["known"] for link in report["links"]]
+    is_told = "by-reference" in known and "Stages.read" in places
+    assert is_told == (how == "stages"), report["story"]

@@ -322,6 +322,41 @@ def test_a_place_in_a_compiled_script_is_one_of_its_source(
     assert where == (("waits", "waits.ts", 20) if is_compiled else ("waits", "waits.js", 3))
 
 
+AWAITS = """\
+"use strict";
+const http = require("node:http");
+async function lost() { await new Promise(() => {}); }
+async function page() { await lost(); }
+async function over() { await 1; }
+async function main(isLost) {
+    await over();
+    if (isLost) await page();
+}
+http.createServer(() => {}).listen(0, "127.0.0.1", () => {
+    main(process.argv[2] === "lost");
+    setTimeout(() => console.log("ready"), 100);
+});
+"""
+
+
+@pytest.mark.parametrize("which", ["lost", "over"])
+def test_the_innermost_async_function_that_is_suspended_is_told(which: str, tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        live_or_skip("node is not installed")
+    script = tmp_path / "awaits.js"
+    script.write_text(AWAITS)
+    with started(["node", script, which], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        report = why(process.pid)
+    root = report["root"]
+    if which == "over":
+        assert root["kind"] == "input" and root["at"] is None, report["story"]
+        return
+    assert root["kind"] == "unknown", report["story"]
+    assert root["what"].startswith("lost() at awaits.js:3 is suspended in `await`"), root
+    assert (root["at"]["function"], root["at"]["line"]) == ("lost", 3)
+
+
 def test_the_place_behind_frames_that_keep_a_frame_pointer(tmp_path: Path) -> None:
     if shutil.which("rustc") is None:
         live_or_skip("rustc is not installed")

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from flagfinder.interpreters.asyncio_owed import LoopWait, loop_wait
-from flagfinder.interpreters.asyncio_tasks import Task, line_at, tasks_of
+from flagfinder.interpreters.asyncio_tasks import (
+    Task,
+    keeper,
+    line_at,
+    line_of_3_10,
+    loop_of,
+    tasks_of,
+)
 from flagfinder.interpreters.python import PythonFrame
 from flagfinder.interpreters.python_sources import Sources
 
@@ -123,6 +130,14 @@ def test_a_number_without_an_end_in_a_table_ends_it() -> None:
     assert line_at(endless, 1, 9) is None
 
 
+def test_lines_of_older_tables_are_read() -> None:
+    # `dis` of 3.10: lines 7, 8 (for 4 bytes), none (2), 5, and 5 again.
+    table = bytes([4, 6, 4, 1, 2, 128, 2, 253, 254, 0, 8, 0])
+    found = [line_of_3_10(table, 1, unit) for unit in range(8)]
+    assert found == [7, 7, 8, 8, None, 5, 5, 5]
+    assert line_of_3_10(table, 1, 1000) is None
+
+
 def test_tasks_are_read_from_memory() -> None:
     async def inner(event: asyncio.Event) -> None:
         await event.wait()
@@ -136,7 +151,8 @@ def test_tasks_are_read_from_memory() -> None:
         joins = asyncio.create_task(asyncio.wait_for(waits, 60), name="two")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        found = tasks_of(os.getpid(), id(waits))
+        assert loop_of(os.getpid(), id(waits)) == id(asyncio.get_running_loop())
+        found = tasks_of(os.getpid(), id(asyncio.get_running_loop()))
         event.set()
         await joins
         return [task for task in found if task.address in (id(waits), id(joins))]
@@ -149,3 +165,21 @@ def test_tasks_are_read_from_memory() -> None:
     assert one.frames[0].line > first and one.frames[0].file == asyncio.locks.__file__
     assert one.waits_for == "Future"
     assert two.frames[0].function == "wait_for"
+
+
+def test_which_loop_is_to_end_a_threads_wait_is_read_from_memory() -> None:
+    async def main() -> None:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        begun = asyncio.run_coroutine_threadsafe(event.wait(), loop)
+        queued = keeper(os.getpid(), id(begun), {id(loop)})
+        assert queued is not None and queued[1] == id(loop)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task = next(iter(asyncio.all_tasks(loop) - {asyncio.current_task()}))
+        assert keeper(os.getpid(), id(begun), {id(loop)}) == (id(task), id(loop))
+        assert keeper(os.getpid(), id(begun), {id(event)}) is None
+        assert keeper(os.getpid(), id(event), {id(loop)}) is None
+        event.set()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())

@@ -173,12 +173,15 @@ impl SymbolTable {
     }
 
     pub fn by_name(&self, name: &str) -> impl Iterator<Item = Found<'_>> + '_ {
-        let name = name.to_owned();
+        let (name, word) = (name.to_owned(), last_word(name).map(str::to_owned));
         let all = self.entries.iter().map(|entry| self.found(entry));
         // Demangling is slow, and a mangled name holds the last word of its demangled one.
-        let may_be = |found: &str, name: &str| last_word(name).is_none_or(|w| found.contains(w));
+        let may_be = move |found: &str| {
+            let is_mangled = found.starts_with("_Z") || found.starts_with("_R");
+            is_mangled && word.as_ref().is_none_or(|word| found.contains(&**word))
+        };
         all.filter(move |found| {
-            found.name == name || may_be(found.name, &name) && demangle(found.name) == name
+            found.name == name || may_be(found.name) && demangle(found.name) == name
         })
     }
 }

@@ -286,6 +286,7 @@ fn activities(pid: u32, memory: &Memory, names: &Names) -> Result<Vec<(Activity,
 /// Threads of Java's virtual machine itself wake again and again, and wait for no word of the
 /// program: they are not stepped unless they are busy.
 fn leave_machine(names: &Names, memory: &Memory, all: &mut [(Activity, Way)]) {
+    leave_monitor(names, memory, all);
     let ids = names
         .input()
         .threads
@@ -301,6 +302,21 @@ fn leave_machine(names: &Names, memory: &Memory, all: &mut [(Activity, Way)]) {
     };
     for (activity, way) in all.iter_mut().filter(|one| repeats(one)) {
         if machine.is_own(memory, activity.tid, &activity.name) {
+            *way = Way::Waits;
+        }
+    }
+}
+
+/// Neither is the thread of Go's runtime that looks after the others.
+fn leave_monitor(names: &Names, memory: &Memory, all: &mut [(Activity, Way)]) {
+    let is_go = names.go_data().is_some();
+    let repeats = |one: &&mut (Activity, Way)| is_go && one.1 == Way::Repeats;
+    for (activity, way) in all.iter_mut().filter(repeats) {
+        let calls = activity
+            .call
+            .map(|call| Stack::of(&call, memory, names).calls(names));
+        let mut calls = calls.into_iter().flatten();
+        if calls.any(|(_, name, _)| name.starts_with("runtime.sysmon")) {
             *way = Way::Waits;
         }
     }

@@ -120,7 +120,10 @@ impl Stack {
             .position(|(whose, _, _)| *whose == Whose::Own)?;
         let is_sure = spots[..=own].iter().all(|(_, _, sure)| *sure);
         let (_, entry, _) = spots[..own].last().filter(|_| is_sure && own > 1)?;
-        Some(format!("{}()", entry.function.as_deref()?))
+        Some(format!(
+            "{}()",
+            entry.function.as_deref()?.trim_end_matches("()")
+        ))
     }
 
     /// The innermost place of the program's author.

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use flagfinder_linux::proc::{lives, processes, Stat, Status};
+use flagfinder_linux::proc::{lives, processes, program, Stat, Status};
 
 /// A process, its parent, and whether it has not ended.
 struct Relation {
@@ -53,7 +53,7 @@ pub fn descendants(roots: &[u32]) -> Vec<u32> {
 pub fn awaited(pid: u32, number: u32, args: &[u64; 6]) -> Vec<u32> {
     let own = children(pid);
     let Some(id) = wanted(pid, number.into(), args) else {
-        return own;
+        return in_foreground(pid, own);
     };
     let inwards = ids(pid).len();
     let for_it = |child: u32| ids(child).get(inwards.saturating_sub(1)).copied();
@@ -62,6 +62,28 @@ pub fn awaited(pid: u32, number: u32, args: &[u64; 6]) -> Vec<u32> {
         // The numbers of another pid namespace are not ours.
         None if inwards > 1 => Vec::new(),
         None => vec![id],
+    }
+}
+
+/// Shells that wait for any child until all of one command have ended.
+const SHELLS: [&str; 7] = ["ash", "bash", "busybox", "dash", "ksh", "mksh", "sh"];
+
+/// Of a shell's children, those of the command that it waits for. One without job control begins
+/// others in the background with SIGINT and SIGQUIT ignored (POSIX, "Asynchronous Lists"). Where
+/// only such are left it waits for these: in `wait`.
+fn in_foreground(pid: u32, own: Vec<u32>) -> Vec<u32> {
+    const BOTH: u64 = 1 << (libc::SIGINT - 1) | 1 << (libc::SIGQUIT - 1);
+    let ignores = |pid: u32| Status::of(pid).is_some_and(|it| it.mask("SigIgn:") & BOTH == BOTH);
+    let program = program(pid);
+    let is_shell = SHELLS.contains(&program.rsplit('/').next().unwrap_or_default());
+    if own.len() < 2 || !is_shell || ignores(pid) {
+        return own;
+    }
+    let front: Vec<u32> = own.iter().copied().filter(|one| !ignores(*one)).collect();
+    if front.is_empty() {
+        own
+    } else {
+        front
     }
 }
 
@@ -84,5 +106,58 @@ fn wanted(pid: u32, number: i64, args: &[u64; 6]) -> Option<u32> {
             line.and_then(|text| text.trim().parse().ok())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A shell once it has so many children.
+    fn shell(script: &str, count: usize) -> (Child, Vec<u32>) {
+        let shell = Command::new("sh").args(["-c", script]).spawn();
+        let shell = shell.expect("a shell");
+        let begin = Instant::now();
+        while children(shell.id()).len() < count {
+            assert!(begin.elapsed() < Duration::from_secs(20), "its children");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // The children are copies of the shell at first.
+        std::thread::sleep(Duration::from_millis(200));
+        let own = children(shell.id());
+        (shell, own)
+    }
+
+    #[test]
+    fn a_shell_waits_for_its_command_and_not_for_what_is_in_the_background() {
+        let seconds = |pid: u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).replace('\0', " ")
+        };
+        for (script, meant) in [
+            ("sleep 61 & sleep 62; :", &["sleep 62 "][..]),
+            ("sleep 63 & sleep 64 & wait", &["sleep 63 ", "sleep 64 "]),
+            (
+                "trap '' INT QUIT; sleep 65 & sleep 66; :",
+                &["sleep 65 ", "sleep 66 "],
+            ),
+        ] {
+            let (mut shell, own) = shell(script, 2);
+            let mut found: Vec<String> =
+                awaited(shell.id(), libc::SYS_wait4 as u32, &[u64::MAX; 6])
+                    .into_iter()
+                    .map(seconds)
+                    .collect();
+            found.sort();
+            assert_eq!(found, meant, "{script}");
+            for pid in own.into_iter().chain([shell.id()]) {
+                // SAFETY: processes of ours.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            }
+            shell.wait().expect("its end");
+        }
     }
 }

@@ -32,6 +32,10 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         .filter(known)
         .filter(|way| Some(way.known) == surest)
         .collect();
+    // A child to which another one leads tells less than that.
+    let is_passed = |way: &Way| top.iter().any(|other| other.passes_child_of(way));
+    let rest: Vec<&Way> = top.iter().copied().filter(|way| !is_passed(way)).collect();
+    let top = if rest.is_empty() { top } else { rest };
     if best == Weight::Circle && top.iter().all(|way| !way.leads_on()) {
         // Another process that is seen to have a channel may end the wait as well: not all ways
         // lead back, though it is not known what keeps that one.
@@ -40,12 +44,15 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
             return other.clone().chosen();
         }
         // It is a circle only if no thread that is known to owe leads on. It is a certain one if
-        // there is no other thread, as copies of others read made-up data.
+        // there is no other thread, as copies of others read made-up data. Where only copies
+        // show it, one that waits for whatever comes may end the wait, as in a service at rest.
         let mut circle = top[0].clone();
-        if ways
-            .iter()
-            .any(|way| way.by_elimination && way.known == Known::Assumed)
-        {
+        let is_left = |way: &&Way| way.by_elimination && way.known == Known::Assumed;
+        let is_by_copies = top.iter().all(|way| way.by_elimination);
+        if is_by_copies && ways.iter().filter(is_left).any(Way::leads_on) {
+            return undecided(&ways, &circle, node);
+        }
+        if ways.iter().any(|way| is_left(&way)) {
             circle.links[0].known = Known::Assumed;
         }
         return close(circle, node, at);
@@ -319,8 +326,15 @@ mod tests {
         };
         let is_assumed = |ways| root(&choose(ways, &node(1), 0, false)).assumed;
         assert!(!is_assumed(vec![back(Known::Proved)]));
-        let other = way(3, Known::Assumed, Chosen::bare(Outcome::Passes));
-        assert!(is_assumed(vec![back(Known::Proved), other]));
+        let other = |found| Way {
+            by_elimination: true,
+            ..way(3, Known::Assumed, found)
+        };
+        let passes = Chosen::bare(Outcome::Passes);
+        assert!(is_assumed(vec![back(Known::Proved), other(passes)]));
+        let waits = ends(3, End::idle(RootKind::Input, "no client has connected"));
+        let at_rest = choose(vec![back(Known::Proved), other(waits)], &node(1), 0, false);
+        assert_eq!(root(&at_rest).kind, RootKind::Unknown);
     }
 
     #[test]
@@ -353,6 +367,27 @@ mod tests {
         assert_eq!(weight, Weight::Outside);
         let (what, weight) = told((1, 3));
         assert_eq!((&*what, weight), ("no client has connected", Weight::Idle));
+    }
+
+    #[test]
+    fn of_two_children_the_one_is_told_that_leads_to_the_other() {
+        let first_owed = |kind| {
+            let reads = End::outside(RootKind::Input, "nobody writes");
+            let of_kind = |mut way: Way| {
+                way.links[0].waits_for.kind = kind;
+                way
+            };
+            let mut long = ends(2, reads.clone());
+            long.links = vec![Link::of_lock(3, 2), Link::of_lock(2, 4)];
+            let ways = vec![
+                of_kind(way(2, Known::Seen, ends(2, reads))),
+                of_kind(way(3, Known::Seen, long)),
+            ];
+            let chosen = choose(ways, &node(1), 0, false);
+            chosen.links[0].owed_by.as_ref().map(|owed| owed.node.tid)
+        };
+        assert_eq!(first_owed(Kind::Child), Some(3));
+        assert_eq!(first_owed(Kind::Lock), Some(2), "one holder is enough");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use flagfinder_code::{Code, Spot};
+use flagfinder_code::{Code, Spot, Whose};
 use flagfinder_files::{facts_of, path_of_process};
 use flagfinder_flags::{Flag, ENDLESS};
 use flagfinder_linux::clock;
@@ -39,6 +39,8 @@ pub struct Examined {
     pub at: Option<Spot>,
     /// What keeps the thread is what keeps the last of these.
     pub tasks: Option<Tasks>,
+    /// Functions of its program are suspended, as that tells.
+    pub awaits: Option<End>,
 }
 
 impl Examined {
@@ -48,6 +50,7 @@ impl Examined {
             stack,
             at,
             tasks: None,
+            awaits: None,
         }
     }
 
@@ -180,6 +183,7 @@ pub fn examine(
         let end = End::fault(RootKind::Ended, format!("process {pid} has ended"));
         return Examined::end(end);
     };
+    let mut awaits = None;
     let state = match activity.call {
         // The sleep of another thread is a heartbeat. This thread is said to hang, or is alone in
         // its process, so it asks for something.
@@ -196,6 +200,11 @@ pub fn examine(
         }
         Some(call) => {
             let state = in_call(processes, pid, &activity, &call, &stack);
+            if at.is_none() && !is_dead && traits::looks(call.number) {
+                awaits = processes
+                    .get(pid)
+                    .and_then(|process| in_await(process, &mut at));
+            }
             match asked.filter(|asked| asked.blocks) {
                 Some(asked) if is_futex(&call) => flags::blocked_in_source(pid, asked, state),
                 Some(asked) => flags::blocked_in_task(pid, asked, state),
@@ -208,8 +217,38 @@ pub fn examine(
     };
     Examined {
         tasks,
+        awaits,
         ..Examined::of(state, stack, at)
     }
+}
+
+/// Where async functions of JavaScript are suspended. `at`: where the author's only one is.
+fn in_await(process: &Process, at: &mut Option<Spot>) -> Option<End> {
+    const TOLD: usize = 3;
+    let all = process.awaits_of_v8().into_iter();
+    let own = all.filter(|(whose, _)| *whose == Whose::Own);
+    let mut own: Vec<Spot> = own.map(|(_, spot)| spot).collect();
+    own.dedup();
+    if let [only] = &own[..] {
+        *at = Some(only.clone());
+    }
+    let told = own.iter().take(TOLD).map(|spot| {
+        let file = spot.file.as_deref().unwrap_or_default();
+        let file = file.rsplit('/').next().unwrap_or_default();
+        let line = spot.line.map_or(String::new(), |line| format!(":{line}"));
+        let function = spot.function.as_deref().unwrap_or("a function");
+        format!("{function}() at {file}{line}")
+    });
+    let told = told.collect::<Vec<_>>().join(", ");
+    let more = match own.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let what = format!(
+        "{told}{more} is suspended in `await`, and no descriptor and no child of the process is \
+         known to end that"
+    );
+    (!own.is_empty()).then(|| End::unknown(what))
 }
 
 /// A shell sleeps by a child for which it waits.
@@ -287,10 +326,7 @@ fn stack(process: &Process, activity: &Activity) -> (Vec<Code>, Option<Spot>) {
         return Default::default();
     };
     let (stack, at) = process.stack(&call);
-    let of_java = || {
-        let calls = java::calls(process, activity.tid);
-        Spot::first_own(calls.iter().map(|(whose, spot)| (*whose, spot)))
-    };
+    let of_java = || java::place(process, activity.tid);
     let of_v8 = || Spot::first_own(process.calls_of_v8(&call).iter().map(|(w, s)| (*w, s)));
     (stack, at.or_else(of_java).or_else(of_v8))
 }

@@ -217,6 +217,21 @@ impl HotSpot {
         thread.map_or_else(Vec::new, |thread| frames.of(thread.address))
     }
 
+    /// Of its package the first two parts, as files of classes lie there (`com/acme/`). `None`: the
+    /// first thread has left it.
+    pub fn folder_of_main(&self, memory: &dyn AddressSpace) -> Option<String> {
+        let frames = self.look(memory).frames();
+        let first = self.threads.iter().min_by_key(|thread| thread.tid)?;
+        let open = frames.open(first.address);
+        let mut open = open.iter().map(|one| one.method);
+        let main = open.find(|method| frames.name_of(*method).as_deref() == Some("main"))?;
+        let class = frames.class_of(main)?;
+        let parts: Vec<&str> = class.split('/').collect();
+        let package = &parts[..parts.len() - 1];
+        let parts = package.iter().take(2);
+        Some(parts.map(|part| format!("{part}/")).collect())
+    }
+
     pub fn thread(&self, tid: u32) -> Option<&JavaThread> {
         self.threads.iter().find(|thread| thread.tid == tid)
     }

@@ -91,9 +91,44 @@ pub fn sleeps(process: &Process, tid: u32) -> bool {
     machine(process).is_some_and(|(machine, memory)| machine.sleeps(&memory, tid))
 }
 
+/// Does it sleep in code of Java? Then HotSpot tells what it waits for, and its bytecode which
+/// fields it polls: it is not stepped, which takes long where code was compiled.
+pub fn tells(process: &Process, tid: u32) -> bool {
+    let sleeps = process.activity(tid).is_some_and(|one| one.wants < HOT);
+    let known = || {
+        let (machine, memory) = machine(process)?;
+        let wait = machine.wait(&memory, tid)?;
+        Some(wait != JavaWait::Unknown { class: None } || machine.sleeps(&memory, tid))
+    };
+    sleeps && known() == Some(true)
+}
+
 /// What the thread has open in Java, innermost first.
 pub fn calls(process: &Process, tid: u32) -> Vec<(Whose, Spot)> {
     machine(process).map_or_else(Vec::new, |(machine, memory)| machine.calls(&memory, tid))
+}
+
+/// Where the thread stands in the program. Which classes are a library's is not known: beside the
+/// innermost one is told where one of the author's came to it, if those lie with the main class.
+pub fn place(process: &Process, tid: u32) -> Option<Spot> {
+    let (machine, memory) = machine(process)?;
+    let calls = machine.calls(&memory, tid);
+    let mut place = Spot::first_own(calls.iter().map(|(whose, spot)| (*whose, spot)))?;
+    let folder = machine.folder_of_main(&memory);
+    let is_authors = |spot: &Spot| {
+        let file = spot.file.as_deref().zip(folder.as_deref());
+        file.is_some_and(|(file, folder)| match folder {
+            "" => !file.contains('/'),
+            _ => file.starts_with(folder),
+        })
+    };
+    if !is_authors(&place) {
+        let mut authors = calls.into_iter().filter(|(_, spot)| is_authors(spot));
+        if let Some((_, caller)) = authors.next() {
+            place.called_at = Some(Box::new(caller));
+        }
+    }
+    Some(place)
 }
 
 /// So much more than the thread itself they have to use: it is held for most of the time.

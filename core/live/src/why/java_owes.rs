@@ -161,11 +161,19 @@ fn ended_by(class: &str, method: &str) -> Option<&'static Ends> {
     known.find(|one| class.starts_with(one.of))
 }
 
+/// A future refers to the stages that wait for it, and each of these to its own future.
+const STAGES: [&str; 2] = [
+    "java.util.concurrent.CompletableFuture",
+    "java.util.concurrent.CompletableFuture$Completion",
+];
+
 /// What objects of a class refer to, as far as that is followed.
 enum Holds {
     Nothing,
     Elements,
     Fields,
+    /// That is no step further on.
+    Stages,
 }
 
 /// Which threads end a wait.
@@ -283,13 +291,14 @@ impl Look<'_> {
         let mut holders: FxHashMap<u64, Holds> = FxHashMap::default();
         for step in 0..STEPS {
             let mut next = Vec::new();
-            for one in near {
+            while let Some(one) = near.pop() {
                 let is_new = one % 8 == 0 && objects < MOST_OBJECTS && seen.insert(one);
                 let Some(class) = self.objects.class(one).filter(|_| is_new) else {
                     continue;
                 };
                 objects += 1;
                 match holders.entry(class).or_insert_with(|| self.holds(class)) {
+                    Holds::Stages => near.extend(self.objects.all_referred(one)),
                     _ if step + 1 == STEPS => {}
                     Holds::Nothing => {}
                     Holds::Elements => next.extend(self.objects.elements(one)),
@@ -308,6 +317,7 @@ impl Look<'_> {
             [b'[', b'L' | b'[', ..] => Holds::Elements,
             [b'[', ..] => Holds::Nothing,
             _ if SHARED.iter().any(is_shared) => Holds::Nothing,
+            _ if STAGES.iter().any(is_shared) => Holds::Stages,
             _ => Holds::Fields,
         }
     }

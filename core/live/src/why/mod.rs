@@ -52,6 +52,7 @@ mod terms;
 mod tested;
 mod unread;
 mod v8;
+mod v8_awaits;
 mod vm_structs;
 mod walk;
 mod way;
@@ -191,7 +192,7 @@ pub fn why(
         }
     };
     let (spun, mut looked) = look(pid, &spin_options, &hear_spin, by_program)?;
-    let later = std::mem::take(&mut looked.later);
+    let mut later = std::mem::take(&mut looked.later);
     let mut processes = Processes::after_spin(pid, looked);
     let terms = Terms {
         deadline,
@@ -201,8 +202,16 @@ pub fn why(
     };
     let in_source = &options.in_source;
     let mut search = Search::begin(spun, &mut processes, options.thread, in_source, terms);
+    let of_java = search.walk.told_by_java(pid, &mut later);
     search.walk.leave(&later);
     let mut found = search.follow();
+    let mut of_java = of_java.into_iter();
+    if let Some(polls) =
+        of_java.find(|tid| !found.is_sure() && search.walk.polls_in_java(pid, *tid))
+    {
+        search.begins.insert(0, polls);
+        found = search.follow();
+    }
     let what = || format!("what {} more threads do", later.len());
     if !(later.is_empty() || found.is_sure() || deadline.leaves_out(what)) {
         // What is known by now is not to be forgotten meanwhile.

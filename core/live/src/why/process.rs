@@ -215,6 +215,12 @@ impl Process {
         self.inside.as_ref().map_or_else(Vec::new, of)
     }
 
+    /// Where async functions of JavaScript are suspended.
+    pub fn awaits_of_v8(&self) -> Vec<(Whose, Spot)> {
+        let of = |inside: &Inside| v8::awaits((&inside.names, &*inside.memory), &inside.of_v8);
+        self.inside.as_ref().map_or_else(Vec::new, of)
+    }
+
     /// Does its runtime hand on signals to threads of its own?
     pub fn handles_signals_in_threads(&self) -> bool {
         let is_of_go = |inside: &Inside| inside.names.go_data().is_some();

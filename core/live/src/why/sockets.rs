@@ -164,10 +164,7 @@ fn holders(
         .iter()
         .filter(|owner| !is_foreign || owner.pid != place.pid);
     for owner in asked.take(MOST_HOLDERS) {
-        let who = match owner.pid == place.pid {
-            true => Who::Process(owner.pid, None),
-            false => Who::Process(owner.pid, Some(target.clone())),
-        };
+        let who = Who::Process(owner.pid, Some(target.clone()));
         let reason = format!("it {did}holds the other end, fd {}", owner.fd);
         // Whoever has not accepted the connection is to do that first.
         let on = owners

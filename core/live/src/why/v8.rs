@@ -38,9 +38,9 @@ const OF_NODE: &str = "node:";
 /// By name; `None`: this V8 has none of that name.
 pub type Constants = RefCell<FxHashMap<String, Option<u64>>>;
 
-struct V8<'a> {
-    names: &'a Names,
-    memory: &'a dyn AddressSpace,
+pub(super) struct V8<'a> {
+    pub(super) names: &'a Names,
+    pub(super) memory: &'a dyn AddressSpace,
     constants: &'a Constants,
     /// The file name of the module that has it.
     module: &'a str,
@@ -89,6 +89,14 @@ pub fn calls(
     V8::of(names, memory, constants).map_or_else(Vec::new, |v8| v8.calls(sp))
 }
 
+/// Where its async functions are suspended, the innermost ones.
+pub fn awaits(
+    (names, memory): (&Names, &dyn AddressSpace),
+    constants: &Constants,
+) -> Vec<(Whose, Spot)> {
+    V8::of(names, memory, constants).map_or_else(Vec::new, |v8| v8.suspended())
+}
+
 impl<'a> V8<'a> {
     /// `None`: the process has no V8 that tells of itself.
     fn of(
@@ -131,7 +139,7 @@ impl<'a> V8<'a> {
     }
 
     /// As V8 has it: an `int`, which may be negative.
-    fn constant(&self, name: &str) -> Option<u64> {
+    pub(super) fn constant(&self, name: &str) -> Option<u64> {
         if let Some(known) = self.constants.borrow().get(name) {
             return *known;
         }
@@ -146,7 +154,7 @@ impl<'a> V8<'a> {
     }
 
     /// Where the field of an object lies, which is a pointer with a mark.
-    fn place(&self, object: u64, field: &str) -> Option<u64> {
+    pub(super) fn place(&self, object: u64, field: &str) -> Option<u64> {
         let mask = self.constant("HeapObjectTagMask")?;
         let mark = self.constant("HeapObjectTag")?;
         let is_object = object & mask == mark;
@@ -154,12 +162,12 @@ impl<'a> V8<'a> {
         is_object.then(|| object.wrapping_sub(mark).wrapping_add(at))
     }
 
-    fn field(&self, object: u64, field: &str) -> Option<u64> {
+    pub(super) fn field(&self, object: u64, field: &str) -> Option<u64> {
         self.memory.word(self.place(object, field)?)
     }
 
     /// A small number in a word.
-    fn small(&self, word: u64) -> Option<u64> {
+    pub(super) fn small(&self, word: u64) -> Option<u64> {
         let mask = self.constant("SmiTagMask")?;
         let tag = self.constant("SmiTag")?;
         let shift = self.constant("SmiShiftSize")?.checked_add(1)?;
@@ -174,7 +182,7 @@ impl<'a> V8<'a> {
         self.memory.number(at, 2)
     }
 
-    fn is(&self, object: u64, kind: &str) -> bool {
+    pub(super) fn is(&self, object: u64, kind: &str) -> bool {
         let wanted = self.constant(&format!("type_{kind}"));
         wanted.is_some() && self.kind(object) == wanted
     }
@@ -188,6 +196,26 @@ impl<'a> V8<'a> {
         let function = slot("off_fp_function")?;
         // The context is an object, too.
         self.kind(slot("off_fp_context")?)?;
+        let (code, at) = (
+            slot("off_fp_bytecode_array"),
+            slot("off_fp_bytecode_offset"),
+        );
+        self.place_in(function, code, at)
+    }
+
+    /// What a function interprets.
+    pub(super) fn bytecodes(&self, function: u64) -> Option<u64> {
+        let shared = self.field(function, "JSFunction__shared__SharedFunctionInfo")?;
+        self.field(shared, "SharedFunctionInfo__function_data__Object")
+    }
+
+    /// A place in a function: at this bytecode of its code, or where it begins.
+    pub(super) fn place_in(
+        &self,
+        function: u64,
+        code: Option<u64>,
+        at: Option<u64>,
+    ) -> Option<(Whose, Spot)> {
         let shared = self.field(function, "JSFunction__shared__SharedFunctionInfo")?;
         if !self.is(shared, "SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE") {
             return None;
@@ -214,10 +242,7 @@ impl<'a> V8<'a> {
         {
             return Some((Whose::System, spot));
         }
-        let at = self.position(
-            slot("off_fp_bytecode_array"),
-            slot("off_fp_bytecode_offset"),
-        );
+        let at = self.position(code, at);
         let named = self.field(shared, "SharedFunctionInfo__name_or_scope_info__Object")?;
         let source = self.source(script);
         let text = source.as_ref().map_or("", |source| &source.text);

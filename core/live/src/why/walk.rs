@@ -107,6 +107,21 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Sets apart from these threads those of which the virtual machine tells.
+    pub fn told_by_java(&mut self, pid: u32, threads: &mut Vec<u32>) -> Vec<u32> {
+        let process = self.processes.get(pid);
+        let is_told = |tid: &u32| process.is_some_and(|process| java::tells(process, *tid));
+        let (told, rest) = threads.iter().partition(|tid| is_told(tid));
+        *threads = rest;
+        told
+    }
+
+    /// Does the thread poll fields of Java?
+    pub fn polls_in_java(&mut self, pid: u32, tid: u32) -> bool {
+        let process = self.processes.get(pid);
+        process.is_some_and(|process| java::polls(process, tid, None).is_some())
+    }
+
     /// These are looked at later, or once the chain is known to reach them.
     pub fn leave(&mut self, threads: &[u32]) {
         self.later.extend(threads);
@@ -256,11 +271,8 @@ impl<'a> Walk<'a> {
         if !polls || process.is_dead || pid == std::process::id() {
             return;
         }
-        // Threads of Java and of Ruby try a lock that others have again and again, and note which.
-        if java::owed(process, tid)
-            .or_else(|| ruby::owed(process, tid))
-            .is_some()
-        {
+        // Threads of Ruby try a lock that others have again and again, and note which.
+        if java::tells(process, tid) || ruby::owed(process, tid).is_some() {
             return;
         }
         if self.terms.deadline.leaves_out(|| what_it_does(tid)) {
@@ -335,7 +347,10 @@ impl<'a> Walk<'a> {
         }
         trail.path.pop();
         let nested = trail.fanned.contains(&pid);
-        let found = choose(ways, node, trail.path.len(), nested);
+        let mut found = choose(ways, node, trail.path.len(), nested);
+        if let Some(end) = &examined.awaits {
+            found.explain_idle(node, end);
+        }
         match &obstacles[..] {
             [only] if found.is_nobody(node) => self.lost_wakeup(place, only).unwrap_or(found),
             _ => found,
@@ -374,6 +389,10 @@ impl<'a> Walk<'a> {
         }
         let fans = obstacle.by_elimination;
         let (mut all, is_whole) = self.threads(obstacle);
+        // A thread is at both ends of a channel only if it is in a call on both.
+        all.retain(|(place, debtor, direct)| {
+            *direct || *place != (node.pid, node.tid) || holder(debtor).is_none()
+        });
         let mut ways = Vec::new();
         let is_fanned = trail.fanned.contains(&node.pid);
         if fans && is_fanned {
@@ -437,7 +456,7 @@ impl<'a> Walk<'a> {
             };
             if let (false, Outcome::Root(root, _)) = (owes, &found.outcome) {
                 let first = step(None, obstacle.known, root.what.clone());
-                ways.push(Way::new(first, found, false, true));
+                ways.push(Way::new(first, found, false, direct));
                 continue;
             }
             let found = match &debtor.who {

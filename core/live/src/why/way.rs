@@ -2,7 +2,7 @@
 //! A way to go on from a thread that waits, and where it leads.
 
 use super::obstacle::{End, Weight};
-use super::report::{Known, Link, Node, Root, RootKind};
+use super::report::{Kind, Known, Link, Node, Root, RootKind, WaitsFor};
 
 /// What following a thread led to.
 #[derive(Clone, Debug)]
@@ -66,6 +66,25 @@ impl Chosen {
                 Outcome::Circle { note, .. } => note.is_some(),
                 Outcome::Idle | Outcome::Passes => false,
             }
+    }
+
+    /// Where the thread waits for whatever comes, a function of its program waits as well.
+    pub fn explain_idle(&mut self, node: &Node, end: &End) {
+        let is_own = |root: &Root| (root.pid, root.tid) == (Some(node.pid), Some(node.tid));
+        let is_idle = matches!(&self.outcome, Outcome::Root(root, Weight::Idle) if is_own(root));
+        if let Some(link) = self.links.first_mut().filter(|_| is_idle) {
+            link.waits_for = WaitsFor {
+                kind: Kind::Flag,
+                name: "`await`".into(),
+                address: None,
+                statement: None,
+            };
+            link.owed_by = None;
+            link.known = Known::Seen;
+            link.reason.clone_from(&end.what);
+            self.links.truncate(1);
+            self.outcome = Chosen::end(end.clone(), node).outcome;
+        }
     }
 
     /// The chain ends at this thread.
@@ -186,6 +205,16 @@ impl Way {
         let owed_by = self.links[0].owed_by.as_ref();
         let is_other = owed_by.is_some_and(|owed| owed.node.pid != node.pid);
         is_other && Some(self.known) == surest && self.weight() == Some(Weight::Unknown)
+    }
+
+    /// Does it lead through the child that the other way begins with?
+    pub(super) fn passes_child_of(&self, other: &Way) -> bool {
+        let owed = |way: &Way| way.links[0].owed_by.as_ref().map(|owed| owed.node.clone());
+        let child = owed(other).filter(|_| other.links[0].waits_for.kind == Kind::Child);
+        let mut rest = self.links.iter().skip(2);
+        child.is_some_and(|child| {
+            owed(self) != Some(child.clone()) && rest.any(|link| link.waiter == child)
+        })
     }
 
     pub(super) fn leads_on(&self) -> bool {

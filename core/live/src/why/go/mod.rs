@@ -268,6 +268,7 @@ fn end(
                     // No thread is bound to a goroutine, so none of them is to use the other end.
                     for one in obstacles.iter_mut().filter(|one| is_own(one, pid)) {
                         one.debtors.clear();
+                        one.by_elimination = false;
                         one.reason = format!(
                             "only process {pid} itself has the other end, and which goroutine is \
                              to use it is not known{}",
@@ -291,7 +292,9 @@ fn end(
 
 /// Is it the process itself that has the other end?
 fn is_own(obstacle: &Obstacle, pid: u32) -> bool {
-    let is_it = |one: &Debtor| matches!(one.who, Who::Process(of, _) if of == pid);
+    let is_it = |one: &Debtor| match one.who {
+        Who::Process(of, _) | Who::AnyOf(of, _) | Who::Thread(of, _) => of == pid,
+    };
     !obstacle.debtors.is_empty() && obstacle.debtors.iter().all(is_it)
 }
 
