@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use flagfinder_linux::proc;
+use flagfinder_linux::proc::{self, Stat};
 
 use crate::facts::ThreadFact;
 use crate::protocol::Member;
@@ -18,6 +18,8 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
     // Kernel threads have no memory and so no map.
     let kernel = fs::read(proc::path(pid, "maps")).is_ok_and(|maps| maps.is_empty())
         && fs::read_link(format!("/proc/{pid}/exe")).is_err();
+    let stat = Stat::of(pid);
+    let parent = stat.and_then(|stat| stat.field(Stat::PARENT)).unwrap_or(0);
     let tids = proc::threads(pid).unwrap_or_default();
     tids.into_iter()
         .map(|tid| ThreadFact {
@@ -25,6 +27,7 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
             pid,
             name: thread_name(pid, tid),
             kernel,
+            parent,
         })
         .collect()
 }
