@@ -126,8 +126,8 @@ INLINE void record_kernel_stack(struct task_struct *task)
     struct ff_events_cpu *cpu = this_cpu();
     if (!record || !cpu || task->flags & PF_KTHREAD || !member(process_of(task)))
         return;
-    long bytes = bpf_get_task_stack(task, record->scan.words, sizeof record->scan.words, 0);
-    if (bytes <= 0 || bytes > (long)sizeof record->scan.words)
+    __u64 bytes = bpf_get_task_stack(task, record->scan.words, sizeof record->scan.words, 0);
+    if (!bytes || bytes > sizeof record->scan.words) /* a negative one is an error */
         return;
     fill(&record->event, count_record(cpu), FF_EVENT_KERNEL, 0, id_of(task), bytes / 8);
     if (bpf_ringbuf_output(&events, record, sizeof record->event + bytes, BPF_RB_NO_WAKEUP))

@@ -233,7 +233,7 @@ def test_the_first_line_says_who_did_what_and_lines_are_as_wide_as_the_terminal(
     recorder: Recorder,
 ) -> None:
     """Of a recording, without a file of its graph."""
-    recorded = recorder.record("hangs", "chain", "computes")
+    recorded = recorder.record("hangs", "chain", "sleeps")
     found = diagnosis(recorded.path)
     assert found == diagnosis(build(recorded))
     culprit = recorded.roles["culprit"]
@@ -242,7 +242,9 @@ def test_the_first_line_says_who_did_what_and_lines_are_as_wide_as_the_terminal(
         run(["env", f"COLUMNS={columns}", *command], timeout=60) for columns in (200, 60)
     )
     first = wide.stdout.splitlines()[0]
-    assert first.startswith(f"Thread {culprit} (hangs) of process {culprit} was computing for ")
+    assert first.startswith(
+        f"Thread {culprit} (hangs) of process {culprit} waited in clock_nanosleep for "
+    )
     assert first.endswith(f"; thread {recorded.roles['main']} (hangs) waited for that.")
     assert max(map(len, narrow.stdout.splitlines())) <= 60
     assert narrow.stdout.split() == wide.stdout.split()

@@ -8,9 +8,9 @@ use std::fs;
 
 /// Most functions that are told of a wait.
 const MOST: usize = 4;
-/// What the functions are called by which a thread gives the processor up. The innermost call
-/// sites are those of the recorder itself.
-const GIVES_UP: &str = "schedule";
+/// In the names of functions by which a thread gives the processor up. The kernel leaves out most of
+/// them, but those stay that call the recorder, whose call sites are the innermost.
+const GIVE_UP: [&str; 3] = ["__traceiter_", "bpf_", "schedule"];
 
 #[derive(Default)]
 pub(crate) struct Kernel {
@@ -53,7 +53,8 @@ impl Kernel {
     /// Functions that wait, innermost first, of the call sites of a thread that blocks.
     pub fn waiting(&self, sites: &[u64]) -> Vec<&str> {
         let names: Vec<&str> = sites.iter().filter_map(|&at| self.name(at)).collect();
-        let gave_up = names.iter().rposition(|name| name.contains(GIVES_UP));
+        let gives_up = |name: &&str| GIVE_UP.iter().any(|part| name.contains(part));
+        let gave_up = names.iter().rposition(gives_up);
         let waits = gave_up.map_or(&[][..], |at| &names[at + 1..]);
         waits.iter().take(MOST).copied().collect()
     }
