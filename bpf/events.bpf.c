@@ -118,6 +118,22 @@ INLINE void record_stack(struct task_struct *task)
         __sync_fetch_and_add(&cpu->lost, 1);
 }
 
+/* Where in the kernel a thread waits: its call does not say what for, and a page fault is none. */
+INLINE void record_kernel_stack(struct task_struct *task)
+{
+    __u32 zero = 0;
+    struct stack_record *record = bpf_map_lookup_elem(&scratch, &zero);
+    struct ff_events_cpu *cpu = this_cpu();
+    if (!record || !cpu || task->flags & PF_KTHREAD || !member(process_of(task)))
+        return;
+    __u64 bytes = bpf_get_task_stack(task, record->scan.words, sizeof record->scan.words, 0);
+    if (!bytes || bytes > sizeof record->scan.words) /* a negative one is an error */
+        return;
+    fill(&record->event, count_record(cpu), FF_EVENT_KERNEL, 0, id_of(task), bytes / 8);
+    if (bpf_ringbuf_output(&events, record, sizeof record->event + bytes, BPF_RB_NO_WAKEUP))
+        __sync_fetch_and_add(&cpu->lost, 1);
+}
+
 INLINE int record_switch(int preempted, struct task_struct *prev, struct task_struct *next,
                          __u32 state)
 {
@@ -130,6 +146,8 @@ INLINE int record_switch(int preempted, struct task_struct *prev, struct task_st
         record1(FF_EVENT_SWITCH, flags, id_of(prev), id_of(next), call);
     else
         record0(FF_EVENT_SWITCH, flags, id_of(prev), id_of(next));
+    if (flags == FF_STATE_DISK)
+        record_kernel_stack(prev);
     if (call && flags != FF_STATE_PREEMPTED)
         record_stack(prev);
     return 0;

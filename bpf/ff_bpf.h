@@ -35,6 +35,8 @@ static void (*const bpf_ringbuf_submit)(void *record,
 static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size,
                                         __u64 flags) = (void *)BPF_FUNC_ringbuf_output;
 static void *(*const bpf_get_current_task_btf)(void) = (void *)BPF_FUNC_get_current_task_btf;
+static long (*const bpf_get_task_stack)(void *task, void *to, __u32 size,
+                                        __u64 flags) = (void *)BPF_FUNC_get_task_stack;
 static void *(*const bpf_task_pt_regs)(void *task) = (void *)BPF_FUNC_task_pt_regs;
 
 #endif

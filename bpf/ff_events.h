@@ -47,6 +47,7 @@
 
 #define FF_EVENT_SENT 22     /* a has sent over TCP or UDP; struct ff_event_exchange */
 #define FF_EVENT_RECEIVED 23 /* a has received; the same */
+#define FF_EVENT_KERNEL 24   /* of the event before, ahead of its stack; b: words: call sites */
 
 /* struct ff_event.flags of FF_EVENT_FORK */
 #define FF_FORK_NOT_FOLLOWED 1 /* of the new process nothing more is recorded: `tree` is full */

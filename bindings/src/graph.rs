@@ -2,10 +2,11 @@
 //! `EventGraph`: what happened and why, and the diagnosis on it; results cross as JSON.
 
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagfinder_events::Call;
+use flagfinder_events::container::FORMAT as RECORDING;
+use flagfinder_events::{Call, EventFile as Recording};
 use flagfinder_graph as engine;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -69,9 +70,14 @@ impl EventGraph {
         Ok((graph, rows, flows))
     }
 
+    /// Reads a graph, or builds that of a recording.
     #[staticmethod]
     fn open(py: Python<'_>, path: &str) -> PyResult<Self> {
-        let graph = py.detach(|| engine::Graph::open(Path::new(path)));
+        let path = PathBuf::from(path);
+        let graph = wait(py, move || match RECORDING.open(&path) {
+            Ok(_) => Ok(engine::build(&Recording::open(&path)?, &[])),
+            Err(_) => engine::Graph::open(&path),
+        })?;
         Ok(EventGraph {
             inner: Arc::new(graph.map_err(raise)?),
         })

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
   flagfinder diagnose run.graph                        asks where the graph can't decide
   flagfinder diagnose run.graph --answers answers.txt  the same, a choice on each line
-  flagfinder diagnose run.graph --auto
+  flagfinder diagnose run.events --auto                of a recording, without a file of its graph
   flagfinder diagnose run.graph --hangs                what may be meant; then --thread and --at
   flagfinder diagnose run.graph --auto --thread 4711 --at 123456789012 --json
   flagfinder diagnose run.graph --auto --emit gdb > stop.py; gdb -x stop.py --args ./app
@@ -45,7 +45,7 @@ exit codes: 0 a hang was explained, 1 there is none, or nobody is known to owe i
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "diagnose", VERBS["diagnose"], _EXAMPLES, run)
-    parser.add_argument("file", type=Path, metavar="GRAPH")
+    parser.add_argument("file", type=Path, metavar="GRAPH", help="or a recording of events")
     decided = parser.add_mutually_exclusive_group()
     decided.add_argument(
         "--auto",

@@ -90,8 +90,8 @@ class Culprit:
     ``ran``: the functions and calls that it spent its time on, if it ran. ``starved``: for how long
     it could run and had no CPU, and who had it, if that was most of the time. ``inversion``: it had
     the lock that a more urgent thread waited for. ``known``: how it is known that the thread before
-    waited for it. ``work``: what a Busy or
-    polling one did.
+    waited for it. ``work``: what a Busy or polling one did. ``code``: the function, and the line if
+    known, in which it worked or waited.
     """
 
     vertex: int
@@ -115,6 +115,7 @@ class Culprit:
     starved: StarvedFields | None = None
     inversion: Inversion | None = None
     work: WorkFields | None = None
+    code: str | None = None
 
     @property
     def is_likely(self) -> bool:

@@ -74,7 +74,7 @@ class CulpritFields(_Class):
     the call of HotCalls, ``starved`` that it mostly had no CPU, ``inversion`` that it had the lock
     that a more urgent thread waited for, ``ran`` what it spent its time on, if it ran; ``known``
     how it is known that the thread before waited for it, ``work`` what a Busy or polling
-    one did.
+    one did, ``code`` the function, and the line if known, in which it worked or waited.
     """
 
     vertex: int
@@ -97,6 +97,7 @@ class CulpritFields(_Class):
     ran: RanFields | None
     known: Known
     work: WorkFields | None
+    code: str | None
 
 
 class ChoiceFields(TypedDict):

@@ -125,11 +125,12 @@ class CauseFields(TypedDict):
 
 
 class RanFunctionFields(TypedDict):
-    """A function in how many samples the thread was found; in the kernel it is the call, as in
-    ``read()``.
+    """A function in how many samples the thread was found, and the line that most of them have; in
+    the kernel it is the call, as in ``read()``.
     """
 
     function: str
+    line: str | None
     samples: int
 
 

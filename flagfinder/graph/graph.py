@@ -197,7 +197,7 @@ def _is_flag_record(line: str) -> bool:
 
 
 def open_graph(path: Path | str) -> EventGraph:
-    """Reads a saved graph. Raises BadTraceError for a file that is no graph, is damaged or of
-    another version.
+    """Reads a saved graph, or builds that of a recording. Raises BadTraceError for a file that is
+    neither, is damaged or of another version.
     """
     return EventGraph(_core.EventGraph.open(os.fspath(path)))

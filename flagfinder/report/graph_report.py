@@ -16,7 +16,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, relative, short_time
 
 if TYPE_CHECKING:
-    from flagfinder.graph.diagnosis_fields import CountedFields, Why, WorkFields
+    from flagfinder.graph.diagnosis_fields import CountedFields, HangClass, Why, WorkFields
     from flagfinder.graph.fields import (
         GraphInfoFields,
         HostFields,
@@ -108,12 +108,12 @@ def show_hangs(terminal: Terminal, found: Sequence[Hang], begun: int) -> None:
     if not unusual:
         terminal.result("Nothing is unusual. The longest:")
     for hang in unusual or found:
-        terminal.result(_hang_line(hang, begun))
+        terminal.paragraph(Text("  ").append_text(_hang_text(hang, begun)), 4)
 
 
-def _hang_line(hang: Hang, begun: int) -> Text:
+def _hang_text(hang: Hang, begun: int) -> Text:
     """When, as the recording has it and as ``--at`` takes it, who, what, and why."""
-    text = Text(f"  +{(hang.start - begun) / 1e9:.3f} s ", "default")
+    text = Text(f"+{(hang.start - begun) / 1e9:.3f} s ", "default")
     text.append(f"(--thread {hang.tid} --at {hang.start + hang.dur // 2}) ", "dim")
     text.append(f"thread {hang.tid} ({hang.thread})", "bold")
     text.append(f", {hang.doing}, for {duration(hang.dur)}: {why_text(hang)}")
@@ -132,33 +132,59 @@ def why_text(hang: Hang) -> str:
 
 
 def show_diagnosis(terminal: Terminal, found: Diagnosis, begun: int) -> None:
-    """The hang, then its causes, root first. ``begun``: the recording's first event."""
-    text = Text(found.hang_class, "bold red").append(
-        f": thread {found.tid} ({found.thread})", "bold"
-    )
-    terminal.result(text.append(f", {found.doing}, for {duration(found.dur)}", "default"))
-    terminal.result(Text("  why this one: ", "bold").append(why_text(found.hang), "default"))
-    if not found.culprits:
-        nobody = "Nobody is known to owe the end of it"
-        why = "Nobody is to blame, as nothing is unusual" if found.hang.is_usual else nobody
-        terminal.result(f"  {why}.")
+    """Who is to blame, and for what; then the hang, and what is known of each culprit, root first.
+    ``begun``: the recording's first event.
+    """
+    terminal.paragraph(Text(answer(found), "bold"), 2)
+    text = Text("  the hang: ", "bold")
+    terminal.paragraph(text.append_text(_hang_text(found.hang, begun)), 4)
     for culprit in found.culprits:
         _culprit(terminal, culprit)
-    if found.circular:
-        alone = len(found.raw["circle"]) == 1
-        terminal.result(
-            f"  {'A deadlock' if alone else 'They wait for each other'}: {found.circle}."
-        )
     if found.compared is not None:
-        terminal.result(_compared_line(found.compared, found.start))
+        terminal.paragraph(_compared_line(found.compared, found.start), 4)
     if found.others:
         terminal.result(Text("  others that may be meant:", "bold"))
     for other in found.others:
-        terminal.result(Text("  ").append(_hang_line(other, begun)))
+        terminal.paragraph(Text("    ").append_text(_hang_text(other, begun)), 6)
     for command in found.advice:
         terminal.result(Text("  to go on: ", "dim").append(command, "cyan"))
     if found.raw["lost"]:
         terminal.warning(f"{found.raw['lost']:,} events were lost: causes may be missing")
+
+
+def answer(found: Diagnosis) -> str:
+    """Who is to blame, what he did, where and for how long."""
+    hung = f"hread {found.tid} ({found.thread})"
+    if not found.culprits:
+        known = (
+            "Nobody is to blame, as nothing is unusual"
+            if found.hang.is_usual
+            else "Nobody is known to owe the end of it"
+        )
+        return f"T{hung} {did(found.hang_class, found.doing, found.dur)}. {known}."
+    if found.circular:
+        alone = len(found.raw["circle"]) == 1
+        kind = "A deadlock" if alone else "They wait for each other"
+        return f"{kind}: {found.circle}, for {duration(found.dur)}."
+    root = found.culprits[0]
+    told = f"Thread {root.tid} ({root.thread}) of process {root.pid} "
+    told += did(root.hang_class, root.doing, root.dur)
+    if root.code:
+        told += f", {'at' if root.hang_class == 'LongWait' else 'mostly in'} {root.code}"
+    if root.tid == found.tid:
+        is_open = root.hang_class == "RepeatedYield" and root.known == "itself"
+        return f"{told}{'; for what is not known' if is_open else ''}."
+    likely = "likely, not surely, " if any(one.is_likely for one in found.culprits) else ""
+    return f"{told}; t{hung} {likely}waited for that."
+
+
+def did(hang_class: HangClass, doing: str, dur: int) -> str:
+    """What a thread did, and for how long."""
+    if hang_class == "Unknown":
+        return f"was {doing}"
+    is_call = hang_class == "LongWait" and not doing.startswith(("waiting", "stopped", "blocked"))
+    comma = "," if "," in doing else ""
+    return f"{'waited in' if is_call else 'was'} {doing}{comma} for {duration(dur)}"
 
 
 def _culprit(terminal: Terminal, culprit: Culprit) -> None:
@@ -171,29 +197,35 @@ def _culprit(terminal: Terminal, culprit: Culprit) -> None:
         f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} "
         f"({culprit.hang_class})"
     )
-    terminal.result(line)
+    terminal.paragraph(line, 6)
     if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
         terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
-    if culprit.inversion:
-        line = Text("      priority inversion: ", "bold red")
-        terminal.result(line.append(inversion_text(culprit.inversion), "default"))
-    elif culprit.starved:
-        terminal.result(f"      {starved_text(culprit.starved)}")
-    if culprit.is_likely:
-        terminal.result(f"      {_LIKELY[culprit.known]}")
-    if culprit.hot:
-        _hot(terminal, culprit.hot)
-    if culprit.work:
-        terminal.result(f"      {work_text(culprit.work)}")
-        if culprit.work["only_waits"]:
-            terminal.result(
-                Text("      only its waits are counted; calls, too, with ", "dim").append(
-                    "flagfinder events record --syscalls target", "cyan"
-                )
+    lines = [_LIKELY[culprit.known]] if culprit.is_likely else []
+    lines += hot_lines(culprit.hot) if culprit.hot else []
+    for text in [*lines, *what_kept(culprit)]:
+        terminal.paragraph(Text(f"      {text}"), 8)
+    if culprit.work and culprit.work["only_waits"]:
+        terminal.result(
+            Text("      only its waits are counted; calls, too, with ", "dim").append(
+                "flagfinder events record --syscalls target", "cyan"
             )
-    if culprit.ran and culprit.hang_class != "LongWait":
-        _ran(terminal, culprit.ran)
+        )
     _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
+
+
+def what_kept(culprit: Culprit) -> list[str]:
+    """Who had the CPU of one that had none, what it did and what it ran, in lines for people."""
+    lines = []
+    if culprit.inversion:
+        lines.append(f"priority inversion: {inversion_text(culprit.inversion)}")
+    elif culprit.starved:
+        lines.append(f"it {starved_text(culprit.starved)}")
+    if culprit.work:
+        lines.append(f"it did {work_text(culprit.work)}")
+    if culprit.ran and culprit.hang_class != "LongWait":
+        lines.append(f"it ran {shares_text(culprit.ran)}")
+        lines += [f"it called {told}"] if (told := _calls_text(culprit.ran)) else []
+    return lines
 
 
 def work_text(work: WorkFields) -> str:
@@ -231,12 +263,6 @@ def inversion_text(inversion: Inversion) -> str:
     )
 
 
-def _hot(terminal: Terminal, hot: HotCall) -> None:
-    """What a call that brings nothing is about: the descriptor, why it comes back, who made it."""
-    for line in hot_lines(hot):
-        terminal.result(f"      {line}")
-
-
 def hot_lines(hot: HotCall) -> list[str]:
     """What is known of a hot call, in lines for people."""
     result = (
@@ -265,17 +291,15 @@ def shares_text(ran: RanFields) -> str:
     return ", ".join(shares)
 
 
-def _ran(terminal: Terminal, ran: RanFields) -> None:
-    """Shares of functions, and the calls that cost most."""
-    terminal.result(Text("      ran ", "dim").append(shares_text(ran), "default"))
+def _calls_text(ran: RanFields) -> str:
+    """The calls that cost most."""
     calls = []
     for call in ran["calls"][:_RAN]:
         failed = f", {call['errors']:,} failed" if call["errors"] else ""
         calls.append(
             f"{call['call']} {count(call['count'], 'time')} in {short_time(call['total'])}{failed}"
         )
-    if calls:
-        terminal.result(Text("      called ", "dim").append("; ".join(calls), "default"))
+    return "; ".join(calls)
 
 
 def _compared_line(wait: Choice, since: int) -> Text:

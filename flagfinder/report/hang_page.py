@@ -13,20 +13,14 @@ from typing import TYPE_CHECKING
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
-from flagfinder.report.graph_report import (
-    hot_lines,
-    inversion_text,
-    shares_text,
-    starved_text,
-    work_text,
-)
+from flagfinder.report.graph_report import answer, did, hot_lines, what_kept
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 from flagfinder.shared.record import dataclass
 from flagfinder.shared.typed import TypedDict
 
 if TYPE_CHECKING:
-    from flagfinder.graph.diagnosis_fields import HangClass, StepFields
+    from flagfinder.graph.diagnosis_fields import StepFields
     from flagfinder.graph.fields import GraphInfoFields
 
 _LINES = 5  # of the story at most
@@ -66,12 +60,23 @@ def hang_page(graph: EventGraph, found: Diagnosis) -> str:
 
 
 def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
-    """What happened, in at most five lines."""
+    """What happened, in at most five lines, of which the first is the answer."""
+    lines = [answer(found)]
+    root = found.culprits[0] if found.culprits else None
     still = ", and still did when the recording ended" if found.raw["unfinished"] else ""
-    did = _did(found.hang_class, found.doing, found.dur)
-    lines = [f"Thread {found.tid} ({found.thread}) {did}{still}."]
-    if found.raw["baseline"] is not None:
-        lines.append("It had waited in the same place before, and was woken in much less time.")
+    if root is not None and (root.tid != found.tid or found.circular):
+        hung = f"Thread {found.tid} ({found.thread})"
+        lines.append(f"{hung} {did(found.hang_class, found.doing, found.dur)}{still}.")
+    kept = what_kept(root) if root and not found.circular else []
+    lines += [f"{text[0].upper()}{text[1:]}." for text in kept]
+    why = (
+        next((one.why for one in root.hot.descriptors if one.why), "") if root and root.hot else ""
+    )
+    if why:
+        lines.append(f"That call comes back at once: {why}.")
+    between = [culprit for culprit in found.culprits[1:] if culprit.tid != found.tid]
+    if between and not found.circular:
+        lines.append(f"Because of it, {_named(between[0])} was late too.")
     others = [share for share in path.threads if share.tid != found.tid] if path else []
     if path and others:
         parts = [
@@ -81,66 +86,14 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
         lines.append(
             f"Meanwhile others kept it waiting, by their part of the time: {', '.join(parts)}."
         )
-    own = [culprit for culprit in found.culprits if culprit.tid != found.tid]
-    before = found.raw["path"][1:2]
-    if not own and before and before[0]["edge"] != "weak":
-        step = before[0]
-        lines.append(
-            f"It was set off by thread {step['tid']} ({step['thread']}), by {step['edge']}."
-        )
-    if not found.culprits:
-        return [*lines, "Nobody is known to owe the end of it."][:_LINES]
-    if not own:
-        lines.append("No other thread is known to be to blame.")
-    else:
-        likely = "likely " if own[0].is_likely else ""
-        lines.append(f"The {likely}culprit is {_named(own[0])}.")
-    root = found.culprits[0]
-    kept = [] if found.circular else _what_kept(own[0] if own else root)
-    if kept:
-        lines.append(" ".join(f"{text[0].upper()}{text[1:]}." for text in kept))
-    why = (
-        next((descriptor.why for descriptor in root.hot.descriptors if descriptor.why), None)
-        if root.hot
-        else None
-    )
-    if why:
-        lines.append(f"That call comes back at once: {why}.")
-    if found.circular:
-        lines.append(f"They wait for each other: {found.circle}.")
-    elif len(own) > 1:
-        lines.append(f"Because of it, {_named(own[1])} was late too.")
-    elif found.advice:
+    if found.advice:
         lines.append(f"Which flag is polled is not known yet: {found.advice[0]} will tell.")
     return lines[:_LINES]
 
 
-def _did(hang_class: HangClass, doing: str, dur: int) -> str:
-    if hang_class == "Unknown":
-        return f"was {doing}"
-    comma = "," if "," in doing else ""
-    return (
-        f"{'waited in' if hang_class == 'LongWait' else 'was'} {doing}{comma} for {duration(dur)}"
-    )
-
-
 def _named(culprit: Culprit) -> str:
-    did = _did(culprit.hang_class, culprit.doing, culprit.dur)
-    return f"thread {culprit.tid} ({culprit.thread}) of process {culprit.pid}, which {did}"
-
-
-def _what_kept(culprit: Culprit) -> list[str]:
-    """Who had the CPU of one that had none, and what it ran, for people."""
-    lines = []
-    if culprit.inversion:
-        lines.append(f"priority inversion: {inversion_text(culprit.inversion)}")
-    elif culprit.starved:
-        lines.append(f"it {starved_text(culprit.starved)}")
-    if culprit.work:
-        lines.append(f"it did {work_text(culprit.work)}")
-    if culprit.ran and culprit.hang_class != "LongWait":
-        lines.append(f"it ran {shares_text(culprit.ran)}")
-    return lines
+    told = did(culprit.hang_class, culprit.doing, culprit.dur)
+    return f"thread {culprit.tid} ({culprit.thread}) of process {culprit.pid}, which {told},"
 
 
 def _subtitle(summary: GraphInfoFields) -> str:
@@ -215,7 +168,7 @@ def _evidence(
 
 def _did_what(culprit: Culprit) -> str:
     """What a culprit did, with its call sites; of calls that bring nothing, what they are about."""
-    lines = [*(hot_lines(culprit.hot) if culprit.hot else []), *_what_kept(culprit)]
+    lines = [*(hot_lines(culprit.hot) if culprit.hot else []), *what_kept(culprit)]
     about = "".join(f"<br>{escape(line)}" for line in lines)
     return escape(culprit.doing) + about + _stack(culprit.stack, True)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from event_recorder import Recorded, Recorder
-from harness import flagfinder
+from harness import FLAGFINDER, flagfinder, run
 from sizes import in_turn
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -227,6 +227,27 @@ def test_where_nobody_is_known_nobody_is_blamed(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert flagfinder("report", graph, "-o", page).returncode == 0
     assert "Nobody is known to owe the end of it." in page.read_text()
+
+
+def test_the_first_line_says_who_did_what_and_lines_are_as_wide_as_the_terminal(
+    recorder: Recorder,
+) -> None:
+    """Of a recording, without a file of its graph."""
+    recorded = recorder.record("hangs", "chain", "sleeps")
+    found = diagnosis(recorded.path)
+    assert found == diagnosis(build(recorded))
+    culprit = recorded.roles["culprit"]
+    command = [*FLAGFINDER, "diagnose", recorded.path, "--auto"]
+    wide, narrow = (
+        run(["env", f"COLUMNS={columns}", *command], timeout=60) for columns in (200, 60)
+    )
+    first = wide.stdout.splitlines()[0]
+    assert first.startswith(
+        f"Thread {culprit} (hangs) of process {culprit} waited in clock_nanosleep for "
+    )
+    assert first.endswith(f"; thread {recorded.roles['main']} (hangs) waited for that.")
+    assert max(map(len, narrow.stdout.splitlines())) <= 60
+    assert narrow.stdout.split() == wide.stdout.split()
 
 
 _READER = """\

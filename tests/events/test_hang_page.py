@@ -44,11 +44,10 @@ def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Pat
     text = page.read_text()
     story = re.findall(r"<li>(.*?)</li>", text.split('<ol class="story">')[1].split("</ol>")[0])
     assert 2 <= len(story) <= 5
-    assert f"Thread {recorded.roles['main']} (hangs) waited in read on pipe:" in story[0]
-    assert any(
-        line.startswith(f"The culprit is thread {recorded.roles['culprit']} (hangs)")
-        for line in story
-    )
+    assert story[0].startswith(f"Thread {recorded.roles['culprit']} (hangs) of process ")
+    assert f"thread {recorded.roles['main']} (hangs) waited for that." in story[0]
+    assert "be_late (hangs) at " in story[0]
+    assert f"Thread {recorded.roles['main']} (hangs) waited in read on pipe:" in story[1]
     assert "No event was lost." in text
     assert f"{os.uname().nodename}, 20" in text, "where it was made, and when"
 

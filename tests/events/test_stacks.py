@@ -134,3 +134,18 @@ def test_a_program_s_first_calls_have_their_callers(recorder: Recorder) -> None:
     ]
     assert len(waits) >= WAITS
     assert all({"begin", "main"} <= set(stack) for stack in waits[:WAITS])
+
+
+def test_an_uninterruptible_wait_has_its_place_in_the_kernel(tmp_path: Path) -> None:
+    """Also without --stacks: of a thread that waits for a child to leave its memory (vfork)."""
+    path = tmp_path / "run.events"
+    code = "import subprocess; subprocess.run(['sleep', '0.2'])"
+    command = [*command_into(path, "events record"), "--", "/usr/bin/python3", "-c", code]
+    assert run(command, timeout=60).returncode == 0
+    shown = json.loads(flagfinder("graph", "query", path, "--name", "python3", "--json").stdout)
+    [stack] = [one["stack"] for one in shown["vertices"] if one["ends_in"] == "vfork"]
+    assert 1 <= len(stack) <= 4
+    assert all(site.endswith(" (kernel)") for site in stack), stack
+    assert stack[0].startswith("kernel_clone"), stack
+    slept = [one["stack"] for one in shown["vertices"] if one["ends_in"] == "wait4"]
+    assert [] in slept, "who can be interrupted is told by the call"

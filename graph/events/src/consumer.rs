@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::container::BlockKind;
 use crate::descriptors::Descriptors;
-use crate::drain::Drain;
+use crate::drain::{Beside, Drain};
 use crate::ends::Ends;
 use crate::event::Kind;
 use crate::facts::{End, Info, MapsFact, Mark, Note};
@@ -222,10 +222,11 @@ impl Consumer {
         let now = clock::kernel();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
-            let keep = |tid, stack: &Recorded<'_>, python: &[u64]| {
+            let keep = |tid, stack: &Recorded<'_>, beside: &Beside| {
                 let pid = threads.pid(tid);
                 let mut kept = sites.keep(pid, stack);
-                kept.extend(pythons.keep(pid, python, sites.python_budget()));
+                kept.extend(pythons.keep_kernel(&beside.kernel));
+                kept.extend(pythons.keep(pid, &beside.python, sites.python_budget()));
                 kept
             };
             let Some(event) = drain.take(record, writer, keep) else {

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::event::{Event, Kind};
 use crate::flows::Flows;
 use crate::protocol::{
-    read, Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_PYTHON, EVENT_STACK,
-    EVENT_STACK_COPY,
+    read, Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_KERNEL, EVENT_PYTHON,
+    EVENT_STACK, EVENT_STACK_COPY,
 };
 use crate::sites::Recorded;
 use crate::writer::EventWriter;
@@ -27,7 +27,8 @@ const RING_HEADER: u64 = 8;
 #[derive(Debug)]
 struct Pending {
     sequence: u32,
-    /// How many records it took: 2 with a stack, 3 with Python code.
+    /// How many records it took: one more with a stack, with Python code, with call sites in the
+    /// kernel.
     records: u32,
     event: Event,
 }
@@ -39,8 +40,15 @@ struct Cpu {
     /// The sequence number that comes next.
     next: u32,
     last_ts: u64,
-    /// Python code of the newest event, whose stack is to follow.
-    python: Vec<u64>,
+    beside: Beside,
+}
+
+/// What came with the newest event, whose stack is to follow: frames of Python code, and call sites
+/// in the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    pub python: Vec<u64>,
+    pub kernel: Vec<u64>,
 }
 
 /// All CPUs' records on their way into the file.
@@ -64,12 +72,12 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 impl Drain {
     /// Takes one record. Returns the event if it is one of its own (a stack belongs to the event
     /// before).
-    /// `keep`: the call sites of a thread's stack, and of its Python code, that are to be kept.
+    /// `keep`: the call sites of a thread's stack, and what came with it, that are to be kept.
     pub fn take<W: Write>(
         &mut self,
         bytes: &[u8],
         writer: &mut EventWriter<W>,
-        keep: impl FnOnce(u32, &Recorded<'_>, &[u64]) -> Vec<u64>,
+        keep: impl FnOnce(u32, &Recorded<'_>, &Beside) -> Vec<u64>,
     ) -> Option<Event> {
         let (record, rest) = read::<Record>(bytes)?;
         self.raw_bytes += bytes.len() as u64 + RING_HEADER;
@@ -78,8 +86,11 @@ impl Drain {
             self.cpus.resize_with(index + 1, Cpu::default);
         }
         let cpu = &mut self.cpus[index];
-        let python = std::mem::take(&mut cpu.python);
-        if matches!(record.kind, EVENT_STACK | EVENT_STACK_COPY | EVENT_PYTHON) {
+        let mut beside = std::mem::take(&mut cpu.beside);
+        if matches!(
+            record.kind,
+            EVENT_STACK | EVENT_STACK_COPY | EVENT_PYTHON | EVENT_KERNEL
+        ) {
             // It is recorded with interrupts off, so nothing comes in between; but the event itself
             // may have been lost.
             let owner = cpu.pending.last_mut().filter(|last| {
@@ -89,7 +100,16 @@ impl Drain {
             match owner {
                 Some(owner) if record.kind == EVENT_PYTHON => {
                     owner.records += 1;
-                    cpu.python = words(rest).take(record.b as usize).collect();
+                    beside.python = words(rest).take(record.b as usize).collect();
+                    cpu.beside = beside;
+                }
+                // The thread's own stack may not be asked for.
+                Some(owner) if record.kind == EVENT_KERNEL => {
+                    owner.records += 1;
+                    beside.kernel = words(rest).take(record.b as usize).collect();
+                    owner.event.stack =
+                        writer.stack(&keep(record.a, &Recorded::Words(&[]), &beside));
+                    cpu.beside = beside;
                 }
                 Some(owner) => {
                     let seen: Vec<u64>;
@@ -102,7 +122,7 @@ impl Drain {
                         let length = copy.len().min(record.b as usize);
                         Recorded::Copy([seen[0], seen[1], seen[2]], &copy[..length])
                     };
-                    owner.event.stack = writer.stack(&keep(record.a, &stack, &python));
+                    owner.event.stack = writer.stack(&keep(record.a, &stack, &beside));
                     owner.records += 1;
                 }
                 None => self.orphans += 1,
@@ -261,7 +281,7 @@ mod tests {
         let mut bytes = ts.to_le_bytes().to_vec();
         bytes.extend(sequence.to_le_bytes());
         bytes.extend([1, 0, kind, 1]);
-        let b = if matches!(kind, EVENT_STACK | EVENT_PYTHON) {
+        let b = if matches!(kind, EVENT_STACK | EVENT_PYTHON | EVENT_KERNEL) {
             words.len() as u32
         } else {
             9
@@ -274,9 +294,9 @@ mod tests {
         bytes
     }
 
-    fn as_seen(_: u32, stack: &Recorded<'_>, _: &[u64]) -> Vec<u64> {
+    fn as_seen(_: u32, stack: &Recorded<'_>, beside: &Beside) -> Vec<u64> {
         match stack {
-            Recorded::Words(words) => words.to_vec(),
+            Recorded::Words(words) => [words, &beside.kernel[..]].concat(),
             Recorded::Copy(registers, bytes) => vec![registers[0], bytes.len() as u64],
         }
     }
@@ -346,11 +366,11 @@ mod tests {
             record(7, 14, EVENT_WAKING, &[1]),
         ];
         for bytes in &records {
-            drain.take(bytes, &mut writer, |_, stack, python| {
+            drain.take(bytes, &mut writer, |_, stack, beside| {
                 let Recorded::Words(words) = stack else {
                     return Vec::new();
                 };
-                seen.push((words.to_vec(), python.to_vec()));
+                seen.push((words.to_vec(), beside.python.clone()));
                 words.to_vec()
             });
         }
@@ -367,6 +387,29 @@ mod tests {
     }
 
     #[test]
+    fn call_sites_in_the_kernel_are_kept_with_a_stack_and_without() {
+        let records = [
+            record(0, 10, EVENT_SWITCH, &[1 << 48]),
+            record(1, 10, EVENT_KERNEL, &[0x8000]),
+            record(2, 12, EVENT_SWITCH, &[1 << 48]),
+            record(3, 12, EVENT_KERNEL, &[0x9000]),
+            record(4, 12, EVENT_STACK, &[0x1000]),
+        ];
+        let mut writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
+        let (mut drain, mut seen) = (Drain::default(), Vec::new());
+        for bytes in &records {
+            drain.take(bytes, &mut writer, |tid, stack, beside| {
+                seen.push(as_seen(tid, stack, beside));
+                as_seen(tid, stack, beside)
+            });
+        }
+        assert_eq!(seen, [vec![0x8000], vec![0x9000], vec![0x1000, 0x9000]]);
+        let events = drain.cpus[1].complete(0);
+        let stacks: Vec<u32> = events.iter().map(|event| event.stack).collect();
+        assert_eq!(stacks, [1, 3]);
+    }
+
+    #[test]
     fn a_copy_has_registers_and_what_lies_at_the_stack_pointer() {
         let mut copy = record(1, 10, EVENT_STACK_COPY, &[0x1000, 0x7000, 0x7010, 5, 6]);
         copy[20..24].copy_from_slice(&16u32.to_le_bytes());
@@ -374,8 +417,8 @@ mod tests {
         let mut drain = Drain::default();
         let mut seen = Vec::new();
         drain.take(&record(0, 10, EVENT_SWITCH, &[1]), &mut writer, as_seen);
-        drain.take(&copy, &mut writer, |tid, stack, python| {
-            seen = as_seen(tid, stack, python);
+        drain.take(&copy, &mut writer, |tid, stack, beside| {
+            seen = as_seen(tid, stack, beside);
             seen.clone()
         });
         assert_eq!(seen, [0x1000, 16]);

@@ -77,7 +77,7 @@ pub struct Before {
 }
 
 /// A thread that was there before the recording.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadFact {
     /// In the recorder's pid namespace; from 2^30 on of none that it shows.
     pub tid: u32,
@@ -88,6 +88,9 @@ pub struct ThreadFact {
     /// A thread of the kernel's, which runs no program.
     #[serde(default)]
     pub kernel: bool,
+    /// The process that started its own; 0: not known.
+    #[serde(default)]
+    pub parent: u32,
 }
 
 /// The code of a process: the lines of /proc/PID/maps that are executable.
@@ -101,14 +104,14 @@ pub struct MapsFact {
     pub text: String,
 }
 
-/// A Python function that threads were found in.
+/// A Python function that threads were found in, or a function of the kernel that they waited in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PythonFact {
     /// What stacks have for it, see [`crate::PYTHON`].
     pub number: u32,
     /// Its qualified name.
     pub name: String,
-    /// As its code object has it: `co_filename`.
+    /// As its code object has it: `co_filename`; empty: of the kernel.
     pub file: String,
     /// The line of its `def`.
     pub line: u32,

@@ -31,6 +31,7 @@ mod hang;
 mod hot;
 mod import;
 mod info;
+mod kernel;
 mod looks;
 mod merge;
 mod names;

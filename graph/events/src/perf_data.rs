@@ -213,6 +213,7 @@ impl Perf {
                 pid,
                 name,
                 kernel,
+                ..ThreadFact::default()
             };
             self.threads.insert(tid, thread);
             return Ok(());

@@ -372,6 +372,7 @@ pub(crate) fn import_perfetto(input: &Path, output: &Path) -> Result<Imported> {
             pid,
             name: name.cloned().unwrap_or_default(),
             kernel: trace.kernel.contains(&pid),
+            ..ThreadFact::default()
         }
     });
     let threads: Vec<ThreadFact> = before.collect();

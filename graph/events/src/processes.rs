@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 
-use flagfinder_linux::proc;
+use flagfinder_linux::proc::{self, Stat};
 
 use crate::facts::ThreadFact;
 use crate::protocol::Member;
@@ -21,6 +21,8 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
     let begins = maps.and_then(|mut maps| maps.read(&mut [0]));
     let kernel =
         begins.is_ok_and(|got| got == 0) && fs::read_link(format!("/proc/{pid}/exe")).is_err();
+    let stat = Stat::of(pid);
+    let parent = stat.and_then(|stat| stat.field(Stat::PARENT)).unwrap_or(0);
     let tids = proc::threads(pid).unwrap_or_default();
     tids.into_iter()
         .map(|tid| ThreadFact {
@@ -28,6 +30,7 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
             pid,
             name: thread_name(pid, tid),
             kernel,
+            parent,
         })
         .collect()
 }

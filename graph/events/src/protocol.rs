@@ -30,6 +30,7 @@ pub const EVENT_ENTER_SHORT: u8 = 17;
 pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
 pub const EVENT_PYTHON: u8 = 21;
 pub const EVENT_SENT: u8 = 22;
+pub const EVENT_KERNEL: u8 = 24;
 pub const EVENT_RECEIVED: u8 = 23;
 
 pub const TCP: u8 = 6;

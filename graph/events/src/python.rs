@@ -12,11 +12,12 @@ use flagfinder_code::{AddressSpace, Names, NamesInput, ProcessMemory};
 use rustc_hash::FxHashMap;
 
 use crate::facts::PythonFact;
+use crate::kernel::Kernel;
 use crate::processes::span;
 use crate::protocol::Python;
 
-/// A bit of a word of a stack that is no call site, but the number of a Python function. User
-/// addresses do not have this bit.
+/// A bit of a word of a stack that is no call site, but the number of a Python function, or of one
+/// of the kernel. User addresses do not have this bit.
 pub const PYTHON: u64 = 1 << 62;
 
 /// Most functions that are named, and most processes and code objects of each that are looked at:
@@ -219,9 +220,10 @@ impl Process {
     }
 }
 
-/// The Python functions of all processes.
+/// The Python functions of all processes, and functions of the kernel.
 #[derive(Default)]
 pub(crate) struct Pythons {
+    kernel: Option<Kernel>,
     processes: FxHashMap<u32, Process>,
     functions: Vec<PythonFact>,
     numbers: FxHashMap<(String, String, u32), u32>,
@@ -293,6 +295,21 @@ impl Pythons {
         });
         let words = found.map(|number| PYTHON | u64::from(number));
         words.take(budget).collect()
+    }
+
+    /// What a stack has for functions of the kernel that wait, of the call sites there.
+    pub fn keep_kernel(&mut self, sites: &[u64]) -> Vec<u64> {
+        if sites.is_empty() {
+            return Vec::new();
+        }
+        let kernel = self.kernel.get_or_insert_with(Kernel::read);
+        let (functions, numbers) = (&mut self.functions, &mut self.numbers);
+        let names = kernel.waiting(sites).into_iter();
+        let found = names.filter_map(|name| {
+            let found = (name.to_owned(), String::new(), 0);
+            number(functions, numbers, found)
+        });
+        found.map(|number| PYTHON | u64::from(number)).collect()
     }
 
     /// Functions that were not handed out yet.

@@ -26,6 +26,7 @@ impl Threads {
                 pid: event.halves(0).0,
                 name: event.name(1),
                 kernel: self.known.get(&event.a).is_some_and(|parent| parent.kernel),
+                parent: event.halves(0).1,
             }),
             Kind::Exec => {
                 if let Some(thread) = self.known.get_mut(&event.a) {

@@ -81,7 +81,7 @@ fn write(path: &Path, events: usize) -> flagfinder_events::Result<()> {
             tid: tid as u32,
             pid: tid as u32,
             name: format!("thread-{tid}"),
-            kernel: false,
+            ..ThreadFact::default()
         })
         .collect();
     writer.fact(flagfinder_events::container::BlockKind::Threads, &facts)?;

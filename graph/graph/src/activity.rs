@@ -13,6 +13,7 @@ use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
 use crate::inversion::futex_kind;
 use crate::retries::whole_waits;
+use crate::site::KERNEL_SITE;
 use crate::starved::is_starved;
 use crate::vertex::NO_RESULT;
 use crate::work::{self, work};
@@ -382,7 +383,17 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
             let thread = vertex.thread;
             work::name(&work(graph, thread, activity.start, activity.end))
         }
-        (Class::LongWait, None) => "blocked in the kernel".into(),
+        (Class::LongWait, None) => {
+            let stack = graph
+                .stack(graph.details(activity.vertex).stack)
+                .into_iter();
+            let within = stack.filter_map(|site| site.strip_suffix(KERNEL_SITE));
+            let within: Vec<&str> = within.take(2).collect();
+            match within[..] {
+                [] => "blocked in the kernel".into(),
+                _ => format!("blocked in the kernel in {}", within.join(", called by ")),
+            }
+        }
         (Class::Unknown, _) => match &graph.thread(activity.vertex).doing[..] {
             "" => "not recorded".into(),
             doing => format!("{doing} when it was looked at, not recorded"),

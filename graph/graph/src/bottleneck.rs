@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::sleeps;
 use crate::baseline::ender;
 use crate::edge::EdgeKind;
-use crate::graph::{Graph, ThreadMeta, Wait};
+use crate::graph::{Graph, Wait};
 use crate::hangs::threads;
 use crate::knots::knots;
 use crate::left::object as file;
@@ -58,7 +58,7 @@ pub enum Thing {
     Timer,
     /// A futex or a file at which the same threads wait and end waits: a lock, a barrier.
     Shared,
-    /// Several threads of one name for which others wait, whatever they do.
+    /// Several threads, or processes, of one name for which others wait, whatever they do.
     Pool,
     /// Threads of which it was not recorded what they did.
     Unrecorded,
@@ -184,14 +184,15 @@ struct Sweep<'g> {
 }
 
 /// Threads that seem to do the same: of one process, with names that differ in their last digits.
-/// The first of a process is not one of them.
+/// The first of a process is none of them: it may be one of several that one process started.
 fn groups(graph: &Graph) -> (Vec<u32>, Vec<usize>) {
-    let mut known: FxHashMap<(u32, u32, bool, &str), u32> = FxHashMap::default();
+    let mut known: FxHashMap<(u32, u32, bool, bool, &str), u32> = FxHashMap::default();
     let mut sizes: Vec<usize> = Vec::new();
-    let group = |one: &'_ ThreadMeta| (one.host, one.pid, one.pid == one.tid);
     let groups = graph.meta.threads.iter().map(|one| {
-        let (host, pid, first) = group(one);
-        let key = (host, pid, first, stem(&one.name));
+        let is_first = one.pid == one.tid;
+        let is_child = is_first && one.parent != 0;
+        let of = if is_child { one.parent } else { one.pid };
+        let key = (one.host, of, is_first, is_child, stem(&one.name));
         let next = known.len() as u32;
         let group = *known.entry(key).or_insert(next);
         sizes.resize(known.len(), 0);

@@ -15,9 +15,10 @@ use crate::graph::{Gap, Graph, Meta, ThreadMeta};
 use crate::hot_call::HotCalls;
 use crate::items::Item;
 use crate::messages::{Message, Messages, Sender};
-use crate::profile::{code_of, name_hot_calls};
+use crate::profile::name_hot_calls;
 use crate::ran::{Running, Spot};
 use crate::requests::Requests;
+use crate::site::site_of;
 use crate::stacks::Stacks;
 use crate::stops::Stops;
 use crate::targets::targets;
@@ -502,6 +503,7 @@ pub(crate) fn build_with_exchanges(file: &EventFile, watched: &[String]) -> (Gra
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
             (meta.pid, meta.name, meta.kernel) = (known.pid, known.name.clone(), known.kernel);
+            meta.parent = known.parent;
         });
         let number = builder.thread(known.tid);
         builder.threads[number].is_followed = true;
@@ -523,16 +525,16 @@ pub(crate) fn build_with_exchanges(file: &EventFile, watched: &[String]) -> (Gra
     let named = builder.stacks.resolve(file);
     name_hot_calls(&mut builder.meta.hot, &builder.ran, &named);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
-    let function = |spot: Spot| match spot.call {
+    let site = |spot: Spot| match spot.call {
         Some(number) => format!("{}()", Call::name_of(number)),
         None => {
             let above = named.stacks[spot.stack as usize].iter().skip(1);
-            let above = above.map(|&site| &builder.meta.sites[site as usize]);
-            let here = std::iter::once(&named.found_at[spot.place as usize]);
-            code_of(here.chain(above))
+            let above = above.map(|&site| &builder.meta.sites[site as usize][..]);
+            let here = std::iter::once(&named.found_at[spot.place as usize][..]);
+            site_of(here.chain(above)).unwrap_or_default().to_owned()
         }
     };
-    builder.meta.ran = std::mem::take(&mut builder.ran).finish(function);
+    builder.meta.ran = std::mem::take(&mut builder.ran).finish(site);
     builder.meta.stacks = named.stacks;
     builder.meta.done = std::mem::take(&mut builder.done).finish();
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.others);

@@ -20,9 +20,10 @@ use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
 use crate::hangs::{self, candidates, Hang, Rated};
 use crate::inversion::inversion;
-use crate::left::{deadlocked, has_used, is_one_object, left, only_ender, whole_poll};
+use crate::left::{deadlocked, has_turn, has_used, is_one_object, left, only_ender, whole_poll};
 use crate::question::{Guide, Question};
 use crate::request::Request;
+use crate::site::{function, line, site_of};
 use crate::slice::{slice, strong_cause, Step};
 use crate::starved::starved;
 use crate::work::work;
@@ -70,6 +71,22 @@ fn set_off(graph: &Graph, vertex: u32) -> Option<SetOff> {
         thread: thread.name.clone(),
         edge: edge.kind().name(),
     })
+}
+
+/// Where a thread worked, by the clock, or where it waited.
+fn code(graph: &Graph, activity: &Activity) -> Option<String> {
+    let vertex = activity.vertex;
+    let (function, line) = match (activity.class, graph.ran(vertex)) {
+        (Class::LongWait | Class::RepeatedYield, _) => {
+            let site = site_of(graph.stack(graph.details(vertex).stack).into_iter())?;
+            (function(site), line(site).map(str::to_owned))
+        }
+        (_, ran) => {
+            let most = ran?.functions.first()?;
+            (most.function.clone(), most.line.clone())
+        }
+    };
+    Some(line.map_or(function.clone(), |line| format!("{function} at {line}")))
 }
 
 fn member(graph: &Graph, thread: u32) -> Member {
@@ -121,6 +138,7 @@ impl Search<'_> {
             known: how,
             work: matches!(activity.class, Class::Busy | Class::RepeatedYield)
                 .then(|| work(self.graph, now.thread, activity.start, activity.end)),
+            code: code(self.graph, activity),
         });
     }
 
@@ -290,6 +308,7 @@ impl Search<'_> {
 
     /// A thread is met again whose wait is being explained: a circle, if its wait went on while
     /// this one did, and no thread ended one of them: such a circle ends by a limit of time only.
+    /// A server that waits for the next request waits for nobody.
     fn close(&mut self, thread: u32, wait: &Wait) {
         let Some(place) = self.open.iter().position(|&open| open == thread) else {
             return;
@@ -299,7 +318,7 @@ impl Search<'_> {
         let own = self.waits[place..].iter().flatten().chain([wait]);
         let is_stuck = own.clone().any(|wait| ender(self.graph, wait).is_none());
         let is_met = place + 1 < self.open.len() && self.waits[place].is_some_and(overlaps);
-        if is_met && is_stuck {
+        if is_met && is_stuck && !has_turn(self.graph, wait, thread) {
             self.circle = self.open[place..].to_vec();
         }
     }
@@ -444,9 +463,8 @@ fn busy(vertex: u32, wait: &Wait) -> Activity {
 
 fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
     let mut advice = Vec::new();
-    let polls = culprits
-        .iter()
-        .find(|culprit| culprit.class == Class::RepeatedYield);
+    let root = culprits.first();
+    let polls = root.filter(|culprit| culprit.class == Class::RepeatedYield);
     let polls = polls.map(|culprit| culprit.pid);
     let own = (hang.class == Class::RepeatedYield).then(|| graph.thread(hang.vertex).pid);
     if let (Some(pid), 0) = (polls.or(own), graph.meta.flags) {

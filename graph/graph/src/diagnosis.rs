@@ -63,6 +63,8 @@ pub struct Culprit {
     pub known: Known,
     /// Of Busy and RepeatedYield: how it divided that time.
     pub work: Option<Work>,
+    /// The function, and its line where that is known, in which it worked or waited.
+    pub code: Option<String>,
 }
 
 /// How it is known that a thread owed a wake.

@@ -23,6 +23,9 @@ pub struct ThreadMeta {
     pub pid: u32,
     pub name: String,
     pub kernel: bool,
+    /// The process that started its own; 0: not known.
+    #[serde(default)]
+    pub parent: u32,
     /// The kernel's, when it was last woken: below 100 real time, 120 ordinary, lower is more
     /// urgent; 0: never seen.
     #[serde(default)]

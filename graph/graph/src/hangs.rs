@@ -12,7 +12,7 @@ use flagfinder_linux::futex;
 use serde::Serialize;
 
 use crate::activity::{
-    describe, rounds, sleeps, stretches, waits_for_events, Activity, Class, Rounds,
+    describe, is_poll, rounds, sleeps, stretches, waits_for_events, Activity, Class, Rounds,
 };
 use crate::baseline::{ender, same_place, shorter};
 use crate::edge::{EdgeKind, NOBODY};
@@ -37,7 +37,7 @@ const SUCH_WAITS: usize = 3;
 const RARE: usize = 8;
 /// A polling loop that works for more than this part (1 / n) of its time is paced.
 const WORKS: u64 = 10;
-/// Interrupted so often for a moment, and going on: a loop that is the thread's way to live.
+/// So many rounds, and as many at other times, are a loop that is the thread's way to live.
 const PACED_ROUNDS: usize = 10;
 /// Rounds of one loop take about as long: at most so many times as long as those of another.
 const ONE_PACE: u64 = 2;
@@ -265,7 +265,7 @@ fn rated(
             }
         }
         (Class::RepeatedYield, None) => match rounds(graph, activity) {
-            Some(rounds) if works(&rounds, dur) || recurs(graph, all, activity) => {
+            Some(rounds) if works(&rounds, dur) || recurs(graph, activity, &rounds) => {
                 score = rounds.longest;
                 Why::Paced
             }
@@ -327,25 +327,20 @@ fn fills(graph: &Graph, activity: &Activity, started: Option<u64>) -> bool {
     life - activity.dur() <= life / LAUNCHES
 }
 
-/// Whether a polling loop goes on in the same call, at the same pace, after something came in
-/// between.
-fn recurs(graph: &Graph, all: &[Activity], activity: &Activity) -> bool {
-    let own = rounds(graph, activity).filter(|own| own.count >= PACED_ROUNDS);
-    let others = all
-        .iter()
-        .filter(|other| other.class == Class::RepeatedYield && other.start != activity.start);
-    let mut others = others.filter_map(|other| rounds(graph, other));
-    own.is_some_and(|own| {
-        others.any(|other| {
-            let (shorter, longer) = (
-                own.typical.min(other.typical),
-                own.typical.max(other.typical),
-            );
-            other.call == own.call
-                && other.count >= PACED_ROUNDS
-                && longer <= shorter.saturating_mul(ONE_PACE)
-        })
-    })
+/// Whether a thread waits as long in the same call at other times, and about as often, whatever it
+/// does in between: that is its pace.
+fn recurs(graph: &Graph, activity: &Activity, own: &Rounds) -> bool {
+    let waits = graph.waits(graph.vertex(activity.vertex).thread);
+    let others = waits.filter(|wait| {
+        let (shorter, longer) = (wait.dur().min(own.typical), wait.dur().max(own.typical));
+        let call = graph.vertex(wait.vertex).call();
+        (wait.end <= activity.start || wait.start >= activity.end)
+            && call.is_some_and(|call| call.number == own.call)
+            && longer <= shorter.saturating_mul(ONE_PACE)
+            && is_poll(graph, wait)
+    });
+    let others = others.count();
+    own.count >= PACED_ROUNDS && others >= PACED_ROUNDS && others * ONE_PACE as usize >= own.count
 }
 
 /// The thread that a first thread started the program in, as that of a Java machine does: it waited

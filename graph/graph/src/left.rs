@@ -10,10 +10,10 @@
 use std::collections::BTreeSet;
 
 use flagfinder_events::Call;
-use flagfinder_linux::futex;
+use flagfinder_linux::{futex, traits};
 
 use crate::activity::{at, during, sleeps, waits_for_events, Activity, Class};
-use crate::baseline::ender;
+use crate::baseline::{asked, ender, same_place};
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
 use crate::retries::whole_waits;
@@ -36,17 +36,28 @@ pub(crate) fn is_one_object(graph: &Graph, a: u32, b: u32) -> bool {
     whose(a) == whose(b) && both.is_some_and(|(a, b)| a.abs_diff(b) < OBJECT)
 }
 
-/// A stretch of polling at a futex and the wait behind it, as one wait: a thread that waits for a
-/// lock in pieces. It has no end where something else follows.
+/// A stretch of polling at a futex, or of looks at descriptors, and the wait behind it, as one
+/// wait: a thread that waits for a lock in pieces, an event loop with a clock. It has no end where
+/// something else follows.
 pub(crate) fn whole_poll(graph: &Graph, activity: &Activity) -> Option<Wait> {
-    address(graph, activity.vertex)?;
+    let looks = |vertex: u32| {
+        let call = graph.vertex(vertex).call();
+        let wait = graph.wait_after(vertex).filter(|wait| !sleeps(graph, wait));
+        wait.is_some() && call.is_some_and(|call| traits::looks(call.number.into()))
+    };
+    let is_same = |vertex: u32| {
+        is_one_object(graph, activity.vertex, vertex)
+            || looks(vertex) && same_place(graph, activity.vertex, vertex)
+    };
+    if !is_same(activity.vertex) {
+        return None;
+    }
     let thread = graph.vertex(activity.vertex).thread;
     let mut waits = graph.waits(thread);
     let is_next = |wait: &Wait| graph.vertex(wait.vertex).start >= activity.end;
-    let last = waits.find(is_next).filter(|wait| {
-        graph.vertex(wait.vertex).start == activity.end
-            && is_one_object(graph, activity.vertex, wait.vertex)
-    });
+    let last = waits
+        .find(is_next)
+        .filter(|wait| graph.vertex(wait.vertex).start == activity.end && is_same(wait.vertex));
     Some(Wait {
         vertex: activity.vertex,
         next: last.and_then(|last| last.next),
@@ -165,6 +176,22 @@ pub(crate) fn deadlocked(graph: &Graph, wait: &Wait) -> Option<Activity> {
     let is_no_other = |one: u32| one == own || leads(one, thread) || has_no_part(graph, one, wait);
     let is_meant = ended_one || all().all(is_no_other);
     at(graph, thread, holder(thread)?.1).filter(|_| is_meant)
+}
+
+/// Whether a thread waits in vain for what another one sends it, as it is its own turn: it waits
+/// where it got all that the other one sent before, and has sent nothing since.
+pub(crate) fn has_turn(graph: &Graph, wait: &Wait, other: u32) -> bool {
+    let own = graph.vertex(wait.vertex).thread;
+    let is_message = |wait: &Wait| {
+        let end = ender(graph, wait).filter(|edge| edge.kind() == EdgeKind::Ipc);
+        end.is_some_and(|edge| graph.vertex(edge.from).thread == other)
+    };
+    let before = graph.waits(own).filter(|before| {
+        before.start < wait.start
+            && same_place(graph, before.vertex, wait.vertex)
+            && is_message(before)
+    });
+    before.count() >= FEWEST && !asked(graph, wait).contains(&other)
 }
 
 /// What a pipe, a FIFO or a queue is called in both processes; `None` of others.

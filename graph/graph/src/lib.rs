@@ -44,6 +44,7 @@ mod ran;
 mod request;
 mod requests;
 mod retries;
+mod site;
 mod slice;
 mod stacks;
 mod starved;

@@ -10,8 +10,8 @@ use crate::edge::EdgeKind;
 impl Builder<'_> {
     /// A thread, or a process, starts. An id that is used again is a new thread.
     pub(crate) fn fork(&mut self, event: &Event) {
-        let parent = self.thread(event.a);
-        let from = self.current(parent, event.ts);
+        let creator = self.thread(event.a);
+        let from = self.current(creator, event.ts);
         if let Some(gone) = self.numbers.get(event.b) {
             self.end(gone as usize, event.ts);
         }
@@ -21,7 +21,7 @@ impl Builder<'_> {
         self.hot.forked(pid, parent, event.ts);
         self.threads[child].is_followed = event.flags & FORK_NOT_FOLLOWED == 0;
         let meta = &mut self.meta.threads[child];
-        (meta.pid, meta.name) = (pid, event.name(1));
+        (meta.pid, meta.parent, meta.name) = (pid, parent, event.name(1));
         let child = self.begin(child, event.ts);
         self.caused(child, EdgeKind::Fork, from, 0);
     }

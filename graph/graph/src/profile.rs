@@ -10,10 +10,8 @@ use serde::Serialize;
 
 use crate::hot_call::HotCall;
 use crate::ran::Running;
-use crate::stacks::{Named, Stacks, PYTHON_SITE};
-
-/// Modules that make calls for others.
-const SERVANTS: [&str; 4] = ["(libc.so", "(ld-linux", "(libpthread", "([vdso]"];
+use crate::site::code_of;
+use crate::stacks::{Named, Stacks};
 
 /// Calls of one sort from one place.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -203,32 +201,6 @@ impl Profiler {
     }
 }
 
-/// A call site without its place in the function: `wait_for+0x31 (app+0x1231) at app.c:7` is
-/// `wait_for (app)`.
-pub(crate) fn function(site: &str) -> String {
-    let Some((symbol, module)) = site.split_once(" (") else {
-        return site.to_owned();
-    };
-    let symbol = symbol.rsplit_once("+0x").map_or(symbol, |(name, _)| name);
-    let module = module.split(['+', ')']).next().unwrap_or(module);
-    format!("{symbol} ({module})")
-}
-
-/// The innermost Python function, else the innermost one that is not the C library's, else the
-/// innermost; empty for no stack.
-pub(crate) fn code_of<'s>(stack: impl Iterator<Item = &'s String> + Clone) -> String {
-    let is_servant = |site: &str| {
-        let mut all = SERVANTS.iter();
-        all.any(|servant| site.contains(servant) || site.starts_with(&servant[1..]))
-    };
-    let python = stack.clone().find(|site| site.contains(PYTHON_SITE));
-    let own = stack.clone().find(|site| !is_servant(site));
-    python
-        .or(own)
-        .or(stack.clone().next())
-        .map_or(String::new(), |site| function(site))
-}
-
 /// Says which code makes the calls, as most samples in them have it.
 pub(crate) fn name_hot_calls(all: &mut [HotCall], ran: &Running, named: &Named) {
     let code = |stack: u32| {
@@ -305,7 +277,7 @@ pub fn profile(file: &EventFile) -> Profile {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{code_of, function, Found};
+    use super::Found;
 
     #[test]
     fn calls_that_did_not_block_are_divided_among_the_code_that_was_sampled() {
@@ -327,32 +299,5 @@ mod tests {
             found.divided(&one),
             [("f (app)".to_owned(), true, found.clone())]
         );
-    }
-
-    #[test]
-    fn python_code_goes_before_its_interpreter() {
-        let stack = [
-            "read+0x10 (libc.so.6+0x5)",
-            "_PyEval_EvalFrameDefault+0x7 (python3.11+0x9)",
-            "Job.run (python job.py:12)",
-            "main (python job.py:40)",
-        ];
-        let stack = stack.map(str::to_owned);
-        let code = |sites: &[String]| code_of(sites.iter());
-        assert_eq!(code(&stack), "Job.run (python job.py:12)");
-        assert_eq!(code(&stack[..2]), "_PyEval_EvalFrameDefault (python3.11)");
-        assert_eq!(code(&stack[..1]), "read (libc.so.6)");
-    }
-
-    #[test]
-    fn sites_become_functions() {
-        let cases = [
-            ("wait_for+0x31 (app+0x1231) at app.c:7", "wait_for (app)"),
-            ("ns::f(int)+0x5 (libx.so+0x77)", "ns::f(int) (libx.so)"),
-            ("app+0x1231", "app+0x1231"),
-        ];
-        for (site, expected) in cases {
-            assert_eq!(function(site), expected);
-        }
     }
 }

@@ -11,6 +11,8 @@ use flagfinder_events::{Call, CallEnd};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::site::{function, line};
+
 /// With fewer samples it is not known where the time went.
 const FEWEST: u64 = 2;
 /// Most functions and calls that are kept of a vertex.
@@ -21,6 +23,9 @@ const MOST: usize = 8;
 pub struct RanFunction {
     /// The innermost one that is not the C library's; in the kernel the call, as `read()`.
     pub function: String,
+    /// The source line that most of the samples have, where lines are known.
+    #[serde(default)]
+    pub line: Option<String>,
     pub samples: u64,
 }
 
@@ -145,8 +150,8 @@ impl Running {
         }
     }
 
-    /// What vertices ran, by vertex. `function` names a spot.
-    pub fn finish(mut self, function: impl Fn(Spot) -> String) -> BTreeMap<u32, Ran> {
+    /// What vertices ran, by vertex. `site` names a spot.
+    pub fn finish(mut self, site: impl Fn(Spot) -> String) -> BTreeMap<u32, Ran> {
         for calls in std::mem::take(&mut self.calls) {
             if let Some(vertex) = calls.vertex {
                 self.keep(vertex, calls.costs);
@@ -158,12 +163,20 @@ impl Running {
             if samples < FEWEST {
                 continue;
             }
-            let mut functions: BTreeMap<String, u64> = BTreeMap::new();
+            let mut functions: BTreeMap<String, BTreeMap<Option<String>, u64>> = BTreeMap::new();
             for (spot, count) in spots {
-                *functions.entry(function(spot)).or_default() += count;
+                let site = site(spot);
+                let lines = functions.entry(function(&site)).or_default();
+                *lines.entry(line(&site).map(str::to_owned)).or_default() += count;
             }
-            let functions = functions.into_iter();
-            let functions = functions.map(|(function, samples)| RanFunction { function, samples });
+            let functions = functions.into_iter().map(|(function, lines)| RanFunction {
+                function,
+                samples: lines.values().sum(),
+                line: lines
+                    .into_iter()
+                    .max_by_key(|one| one.1)
+                    .and_then(|one| one.0),
+            });
             let mut functions: Vec<_> = functions.collect();
             functions.sort_by_key(|one| std::cmp::Reverse(one.samples));
             functions.truncate(MOST);
@@ -225,15 +238,18 @@ mod tests {
         // It blocks, so that it ends in the next vertex.
         running.enter(0, 7, call(0), 500);
         running.exit(0, 8, end(0, 0), 9000);
-        let name = |spot: Spot| ["", "f", "f", "g"][spot.place as usize].to_owned();
+        let name = |spot: Spot| {
+            ["", "f+0x1 (a) at f.c:7", "f+0x9 (a) at f.c:8", "g"][spot.place as usize].to_owned()
+        };
         let ran = running.finish(name);
         assert_eq!(ran.len(), 1, "one sample says nothing");
         let functions: Vec<_> = ran[&7].functions.iter().collect();
         let told: Vec<_> = functions
             .iter()
-            .map(|f| (&f.function[..], f.samples))
+            .map(|f| (&f.function[..], f.line.as_deref(), f.samples))
             .collect();
-        assert_eq!((ran[&7].samples, told), (4, vec![("f", 3), ("g", 1)]));
+        assert_eq!(told, [("f (a)", Some("f.c:7"), 3), ("g", None, 1)]);
+        assert_eq!(ran[&7].samples, 4);
         let calls: Vec<_> = ran[&7].calls.iter().collect();
         let told: Vec<_> = calls
             .iter()

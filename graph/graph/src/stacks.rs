@@ -9,21 +9,23 @@ use flagfinder_events::{EventFile, PythonFact, PYTHON, WALKED};
 use rustc_hash::FxHashMap;
 
 use crate::graph::Place;
+use crate::site::{KERNEL_SITE, PYTHON_SITE};
 
 /// Most generations between a process and one whose code is known.
 const GENERATIONS: usize = 16;
 
-/// How a Python function stands in a stack: `Job.run (python job.py:12)`.
-fn python_site(function: &PythonFact) -> String {
+/// How a function that the recorder named stands in a stack: `Job.run (python job.py:12)`, or
+/// `rwsem_down_read_slowpath (kernel)`.
+fn recorded_site(function: &PythonFact) -> String {
     let PythonFact {
         name, file, line, ..
     } = function;
+    if file.is_empty() {
+        return format!("{name}{KERNEL_SITE}");
+    }
     let file = file.rsplit('/').next().unwrap_or(file);
     format!("{name}{PYTHON_SITE}{file}:{line})")
 }
-
-/// Each site of Python code holds this, and no other site does.
-pub(crate) const PYTHON_SITE: &str = " (python ";
 
 #[derive(Default)]
 pub(crate) struct Stacks {
@@ -83,8 +85,8 @@ impl Code {
         found
     }
 
-    /// Numbers of the call sites of a stack, those of Python functions behind those of the code
-    /// that interprets them.
+    /// Numbers of the call sites of a stack: those in the kernel, those in the program's code, and
+    /// the Python functions that this code interprets.
     fn stack(
         &mut self,
         words: &[u64],
@@ -94,7 +96,13 @@ impl Code {
         let is_python = |word: &u64| word & (PYTHON | WALKED) == PYTHON;
         let native = words.iter().position(is_python).unwrap_or(words.len());
         let (native, functions) = words.split_at(native);
-        let mut named = Vec::new();
+        let functions = functions.iter().map(|word| *word as u32);
+        let functions = functions.filter_map(|number| python.get(&number));
+        let (kernel, functions): (Vec<_>, Vec<_>) =
+            functions.partition(|function| function.file.is_empty());
+        let mut number = |function| told.number(recorded_site(function), None);
+        let mut named: Vec<u32> = kernel.into_iter().map(&mut number).collect();
+        let functions: Vec<u32> = functions.into_iter().map(number).collect();
         for address in self.live(native) {
             named.push(*self.known.entry(address).or_insert_with(|| {
                 let site = self.names.caller(address);
@@ -103,9 +111,7 @@ impl Code {
                 told.number(name, site.module.map(|module| Place { module, offset }))
             }));
         }
-        let functions = functions.iter().map(|word| *word as u32);
-        let functions = functions.filter_map(|number| python.get(&number));
-        named.extend(functions.map(|function| told.number(python_site(function), None)));
+        named.extend(functions);
         named
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use flagfinder_events::{Call, Sums, Tally, WaitKey};
 use serde::Serialize;
 
-use crate::profile::{code_of, function};
+use crate::site::{code_of, function};
 use crate::stacks::{Named, Stacks};
 
 /// Times of one kind, all in ns.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* More services in which one request is slow, or never answered, each for another reason. */
 #include "service.h"
+#include <netinet/in.h>
 #include <semaphore.h>
 #include <stddef.h>
 #include <sys/epoll.h>
@@ -355,6 +356,90 @@ static void inherited(void)
         burn(0.3);
 }
 
+/* deaf: a server of names drops one question, and the answer comes from the second server */
+static int datagrams(struct sockaddr_in *at)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    socklen_t size = sizeof *at;
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    must(!bind(fd, (struct sockaddr *)at, size) && !getsockname(fd, (struct sockaddr *)at, &size));
+    return fd;
+}
+
+static void answers_names(const char *role, int fd, int deaf_to)
+{
+    if (!child(role))
+        return;
+    for (unsigned char name;;) {
+        struct sockaddr_in from;
+        socklen_t size = sizeof from;
+        must(recvfrom(fd, &name, 1, 0, (struct sockaddr *)&from, &size) == 1);
+        burn(0.3);
+        if (name != deaf_to)
+            must(sendto(fd, &name, 1, 0, (struct sockaddr *)&from, size) == 1);
+    }
+}
+
+static void deaf(void)
+{
+    struct sockaddr_in own, servers[2];
+    int first = datagrams(&servers[0]), second = datagrams(&servers[1]);
+    answers_names("names", first, 25);
+    answers_names("backup", second, -1);
+    close(first);
+    close(second);
+    int fd = datagrams(&own);
+    for (unsigned char name = 1; name < 40; name++) {
+        struct pollfd look = {fd, POLLIN, 0};
+        for (int server = 0;; server++) {
+            must(sendto(fd, &name, 1, 0, (struct sockaddr *)&servers[server], sizeof own) == 1);
+            if (poll(&look, 1, 700) == 1)
+                break;
+        }
+        get(fd);
+        ms(9);
+    }
+}
+
+/* hundreds: a server of TCP with a thread for each connection; one request of hundreds makes it
+ * look through a large file */
+static void *handler(void *end)
+{
+    int fd = (intptr_t)end, asked = get(fd) << 8;
+    asked |= get(fd);
+    int table = open("/proc/self/exe", O_RDONLY);
+    if (asked == 300)
+        is("handler");
+    char row[64];
+    for (int i = 0; i < (asked == 300 ? 600000 : 20); i++)
+        must(pread(table, row, sizeof row, i * 64 % 4096) == sizeof row);
+    close(table);
+    put(fd, 1);
+    close(fd);
+    return NULL;
+}
+
+static void hundreds(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    must(!bind(listener, (struct sockaddr *)&at, size) && !listen(listener, 50));
+    must(!getsockname(listener, (struct sockaddr *)&at, &size));
+    if (child("server"))
+        for (;;)
+            pthread_detach(start(handler, (void *)(intptr_t)accept(listener, NULL, NULL)));
+    for (int i = 1; i <= 400; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        must(!connect(fd, (struct sockaddr *)&at, size));
+        put(fd, i >> 8);
+        put(fd, i & 255);
+        get(fd);
+        close(fd);
+        ms(2);
+    }
+}
+
 /* Two in which nothing is unusual. */
 static void *consumer(void *unused)
 {
@@ -395,6 +480,7 @@ int main(int count, char **words)
         {"shared", shared}, {"semaphores", semaphores}, {"sysv", sysv},       {"events", events},
         {"relay", relay},   {"joined", joined},         {"tables", tables},   {"died", died},
         {"abba", abba},     {"inherited", inherited},   {"steadyq", steadyq}, {"forks", forks},
+        {"deaf", deaf},     {"hundreds", hundreds},
     };
     must(count == 2);
     return play(scenes, sizeof scenes / sizeof *scenes, words[1]);

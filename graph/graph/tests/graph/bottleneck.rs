@@ -152,3 +152,30 @@ fn a_condition_that_one_thread_signals_is_not_shared_and_no_knot() {
     assert!(found.rows.iter().all(|row| row.kind != Thing::Shared));
     assert_eq!(gains(&found)[0], (Thing::Thread, "thread-2", 79));
 }
+
+/// Waits for pools, and how many are in each. The first thread asks two of three others.
+fn pools(parent: u32) -> Vec<(u64, usize)> {
+    let mut all = Recording::of(&[MAIN, FRONT, STORE, 14]);
+    all.parent = parent;
+    all.running = FRONT;
+    all.waits(READ, 3, STORE);
+    all.waits(READ, 3, MAIN);
+    for worker in [FRONT, STORE, FRONT] {
+        all.wakes(worker, WRITE);
+        all.waits(READ, 4, worker);
+        all.passes(8 * MS);
+        all.wakes(MAIN, WRITE);
+        all.waits(READ, 3, MAIN);
+        all.passes(2 * MS);
+    }
+    all.ends_after(0);
+    let found = of(&all, &[MAIN]);
+    let pools = found.rows.iter().filter(|row| row.kind == Thing::Pool);
+    pools.map(|row| (row.waits, row.threads)).collect()
+}
+
+#[test]
+fn processes_of_one_name_that_one_process_started_are_a_pool() {
+    assert_eq!(pools(MAIN), [(3, 3)]);
+    assert_eq!(pools(0), []);
+}

@@ -27,6 +27,8 @@ pub struct Recording {
     pub marks: Vec<Mark>,
     /// With their process.
     pub threads: Vec<(u32, u32)>,
+    /// The one of them that started the others; 0: none.
+    pub parent: u32,
     pub events: Vec<Event>,
     pub stacks: Vec<Vec<u64>>,
     pub running: u32,
@@ -122,7 +124,8 @@ impl Recording {
             tid,
             pid,
             name: format!("thread-{tid}"),
-            kernel: false,
+            parent: if tid == self.parent { 0 } else { self.parent },
+            ..ThreadFact::default()
         });
         let threads: Vec<ThreadFact> = threads.collect();
         writer.fact(BlockKind::Threads, &threads).unwrap();

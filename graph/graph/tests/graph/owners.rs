@@ -307,3 +307,66 @@ fn a_thread_that_is_asleep_by_itself_is_its_own_culprit() {
     all.ends_after(MS);
     assert_eq!(culprits(&of_main(&all)), [MAIN]);
 }
+
+#[test]
+fn an_event_loop_with_a_clock_only_handed_on_what_another_made_late() {
+    const EPOLL: u16 = libc::SYS_epoll_wait as u16;
+    let mut all = Recording::of(&[MAIN, OWNER, OTHER]);
+    all.running = OWNER;
+    all.waits(EPOLL, 5, MAIN);
+    all.passes(MS);
+    all.wakes(OWNER, WRITE);
+    all.waits(READ, 3, OWNER);
+    all.waits(EPOLL, 5, OTHER);
+    // The other computes meanwhile.
+    for _ in 0..8 {
+        all.passes(100 * MS);
+        all.times_out(OWNER);
+        all.preempted(OWNER);
+        all.waits(EPOLL, 5, OTHER);
+    }
+    all.passes(50 * MS);
+    all.wakes(OWNER, WRITE);
+    all.waits(READ, 9, OWNER);
+    all.wakes(MAIN, WRITE);
+    all.waits(EPOLL, 5, MAIN);
+    all.waits(READ, 8, 0);
+    all.ends_after(MS / 2);
+    let found = of_main(&all);
+    assert_eq!(culprits(&found), [OTHER, OWNER]);
+    assert_eq!(found.culprits[0].class, Class::LongRunning);
+}
+
+/// Main asks the owner again and again, who once does not answer and waits for what main sends to a
+/// descriptor. Main's patience ends.
+fn unanswered(descriptor: u64) -> Diagnosis {
+    let mut all = Recording::of(&[MAIN, OWNER]);
+    all.running = OWNER;
+    all.waits(READ, 4, MAIN);
+    for round in 0..8 {
+        all.passes(MS);
+        all.wakes(OWNER, WRITE);
+        all.waits(READ, 3, OWNER);
+        all.passes(MS);
+        if round == 5 {
+            all.waits(READ, descriptor, 0);
+            all.passes(700 * MS);
+            all.times_out(MAIN);
+            runs(&mut all, MAIN);
+        } else {
+            all.wakes(MAIN, WRITE);
+            all.waits(READ, 4, MAIN);
+        }
+    }
+    all.ends_after(MS / 2);
+    of_main(&all)
+}
+
+#[test]
+fn a_server_that_waits_for_the_next_request_is_no_part_of_a_circle() {
+    for (descriptor, is_circular) in [(4, false), (6, true)] {
+        let found = unanswered(descriptor);
+        assert_eq!(culprits(&found), [OWNER]);
+        assert_eq!(found.circular, is_circular);
+    }
+}

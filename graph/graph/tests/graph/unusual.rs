@@ -116,6 +116,21 @@ fn a_loop_that_retries_at_another_pace_than_the_work_is_polling() {
 }
 
 #[test]
+fn a_loop_that_keeps_its_pace_between_other_waits_is_paced() {
+    for (often, why) in [(20, Why::Paced), (3, Why::Polls)] {
+        let mut all = begun();
+        naps(&mut all, 30, MS / 10, 10 * MS);
+        for _ in 0..often {
+            asks(&mut all, READ, 5 * MS);
+            naps(&mut all, 1, MS / 10, 10 * MS);
+        }
+        let found = listed(&ended(all));
+        let first = found.iter().min_by_key(|one| one.start).unwrap();
+        assert_eq!(first.why, why);
+    }
+}
+
+#[test]
 fn a_loop_whose_rounds_wake_others_does_not_poll() {
     // What the thread did before it polled: long enough that it does not always poll.
     for (wakes, before, why) in [
