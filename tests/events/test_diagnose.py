@@ -201,7 +201,7 @@ def test_unusual_stretches_are_listed_with_the_reason(recorder: Recorder) -> Non
     assert (listed[0]["why"], listed[0]["unusual"]) == ("longer", True)
     assert listed[0]["start"] == found["start"]
     assert all(one["unusual"] for one in found["others"])
-    shown = flagfinder("diagnose", graph, "--hangs").stdout.splitlines()[0]
+    shown = " ".join(flagfinder("diagnose", graph, "--hangs").stdout.split())
     assert "shorter waits in the same place took about" in shown
     asked = shown.partition("(")[2].partition(")")[0].split()
     again = diagnosis(graph, *asked)
@@ -284,7 +284,7 @@ def test_what_an_owner_did_is_counted_in_plain_words(tmp_path: Path) -> None:
     reads = next(one for one in culprit["work"]["counted"] if one["call"] == "pread64")
     assert 11_000 <= reads["count"] <= 12_100
     assert reads["target"].endswith("big.bin")
-    shown = flagfinder("diagnose", graph, "--auto").stdout
+    shown = " ".join(flagfinder("diagnose", graph, "--auto").stdout.split())
     assert f"{reads['count']:,} pread64 of {reads['target']}, " in shown
     assert " on a CPU" in shown
 

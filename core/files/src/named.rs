@@ -325,8 +325,8 @@ fn kept(path: &Path, place: &Place, rights: Option<&Rights>) -> Option<Opened> {
     Some(Opened { file, facts })
 }
 
-/// Bytes that another copy may have. It is asked for whether there is a copy to be made or not: that
-/// shows once the file is opened.
+/// Bytes that another copy may have. It is asked for whether there is a copy to be made or not:
+/// that shows once the file is opened.
 fn room() -> u64 {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let copies = entries.filter_map(|entry| {

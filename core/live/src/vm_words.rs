@@ -7,10 +7,10 @@
 //! a check fails the machine sees to it and comes back to the loop. Several words may end it all
 //! the same, as an exception does: then it is the one that a thread would write, or the one that
 //! looks least like a check. Of an interpreter that is a module's code only the one word is
-//! believed with which the interpreted program leaves its loop. A thread that counts, and whose word
-//! nobody else can write, comes to an end by itself as likely as not. Blind spots: a check whose
-//! failure alone ends the loop; a thread that counts how often it asked for what a signal's handler
-//! writes.
+//! believed with which the interpreted program leaves its loop. A thread that counts, and whose
+//! word nobody else can write, comes to an end by itself as likely as not. Blind spots: a check
+//! whose failure alone ends the loop; a thread that counts how often it asked for what a signal's
+//! handler writes.
 
 use std::cmp::Ordering;
 use std::time::Duration;

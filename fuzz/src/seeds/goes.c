@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /* What a program of Go holds: two goroutines, of which the first waits for a value from a channel
  * that the other one has at hand; its table of functions, its spans. */
 typedef unsigned long word;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /* What a virtual machine of Java holds: three threads, of which one enters a monitor, one is parked
  * for a lock and one waits on an object; the tables by which HotSpot tells where things lie. */
 #include <stddef.h>
@@ -94,7 +94,8 @@ struct method work = {&c_work, 0}, wait = {&c_wait, 0};
 
 /* A stack: a frame of the interpreter in Object.wait, that of its caller, and the end. */
 word interpreter[16];
-struct queue { const void *buffer; int limit, unused; } queue = {interpreter, sizeof interpreter, 0};
+struct queue { const void *buffer; int limit, unused; };
+struct queue queue = {interpreter, sizeof interpreter, 0};
 struct queue *code = &queue;
 const void *entry;
 const void *stack[40] = {

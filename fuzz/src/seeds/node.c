@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /* What node holds: a stack with a frame of the interpreter, the function, its script with the text
  * and a map, and the constants by which V8 tells where things lie. */
 typedef unsigned long word;
@@ -18,7 +18,8 @@ STRING(source, 2560,
     "const wait = require('wait');\n"
     "async function load(done) {\n  while (!done.get()) wait(1);\n  return done;\n}\n"
     "it('waits', () => load(0));\n"
-    "//# sourceMappingURL=data:application/json;base64,@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@\n");
+    "//# sourceMappingURL=data:application/json;base64,"
+    "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@\n");
 struct { const void *map, *source, *name; } script = {MARKED(of_script), MARKED(source),
     MARKED(file)};
 struct { const void *map; word flags; const void *name, *before; word begin, end;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Asks made-up programs of Java, Go and JavaScript what `why --core` asks of their virtual machines
-//! and schedulers: no panic, bounded memory.
+//! Asks made-up programs of Java, Go and JavaScript what `why --core` asks of their virtual
+//! machines and schedulers: no panic, bounded memory.
 //!
 //! An input is which of them it is (a byte); of each of three threads its call, that one's first
 //! argument, its instruction and its stack (8 bytes each); the length of a source map (2), the map;

@@ -2,10 +2,10 @@
 //! Feeds a watch of this process with arbitrary records of accesses, as a program hands them over
 //! that an agent is in: no panic, bounded memory.
 //!
-//! An input is how many words are watched, whether reads are, how many bytes are fed at once (a byte
-//! each), the code that made the accesses ([`CODE`] bytes), the records ([`RECORD`] bytes each). In
-//! a record small numbers stand for addresses: of an instruction within the code, of what registers
-//! point to within the words.
+//! An input is how many words are watched, whether reads are, how many bytes are fed at once (a
+//! byte each), the code that made the accesses ([`CODE`] bytes), the records ([`RECORD`] bytes
+//! each). In a record small numbers stand for addresses: of an instruction within the code, of what
+//! registers point to within the words.
 
 use std::cell::Cell;
 use std::io::Error;

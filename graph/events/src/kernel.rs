@@ -8,8 +8,8 @@ use std::fs;
 
 /// Most functions that are told of a wait.
 const MOST: usize = 4;
-/// In the names of functions by which a thread gives the processor up. The kernel leaves out most of
-/// them, but those stay that call the recorder, whose call sites are the innermost.
+/// In the names of functions by which a thread gives the processor up. The kernel leaves out most
+/// of them, but those stay that call the recorder, whose call sites are the innermost.
 const GIVE_UP: [&str; 3] = ["__traceiter_", "bpf_", "schedule"];
 
 #[derive(Default)]

@@ -115,7 +115,8 @@ def limit() -> None:
         Path(folder, "nginx.conf").write_text(
             "daemon off; user root; worker_processes 1; pid p; error_log e; events {}"
             "http { access_log off; limit_req_zone $server_port zone=all:1m rate=40r/s;"
-            f"server {{ listen 127.0.0.1:{port}; limit_req zone=all burst=200; root {folder}; }} }}",
+            f"server {{ listen 127.0.0.1:{port}; root {folder};"
+            " limit_req zone=all burst=200; } }",
             encoding="utf-8",
         )
         Path(folder, "index.html").write_text("answer", encoding="utf-8")

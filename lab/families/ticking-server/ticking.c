@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /* An event loop that wakes a few times a second to look at its clock, while no client comes. */
 #include <arpa/inet.h>
 #include <poll.h>
