@@ -2,8 +2,8 @@
 //! Calls that ran, counted by kind and descriptor in slices of time, of threads that make many.
 //!
 //! In: calls with their times, where all were recorded. Out: [`Done`]. A call that blocks is a
-//! wait, and counted as one. A thread that makes fewer than [`FEWEST`] calls in a slice has none
-//! there.
+//! wait, and counted as one. A slice with fewer than [`FEWEST`] calls grows while the next one has
+//! calls as well: a busy machine makes work slower, not less. Else it has none.
 
 use flagfinder_events::Call;
 use serde::{Deserialize, Serialize};
@@ -89,15 +89,21 @@ impl Counting {
     /// A call of a thread returns at `ts`, which it began at `since`.
     pub fn add(&mut self, thread: usize, call: Call, since: u64, ts: u64) {
         let slice = self.slice;
-        let start = self.first + ts.saturating_sub(self.first) / slice * slice;
+        let mut start = self.first + ts.saturating_sub(self.first) / slice * slice;
+        let end = start + slice;
         if thread >= self.open.len() {
             self.open.resize_with(thread + 1, Vec::new);
         }
-        if self.open[thread]
-            .first()
-            .is_some_and(|one| one.start != start)
-        {
-            self.close(thread);
+        let open = &mut self.open[thread];
+        if let Some(before) = open.first().copied().filter(|one| one.end != end) {
+            if before.end == start && Counting::sum(open) < FEWEST {
+                open.iter_mut().for_each(|one| one.end = end);
+                start = before.start;
+            } else {
+                self.close(thread);
+            }
+        } else if let Some(now) = open.first() {
+            start = now.start;
         }
         let open = &mut self.open[thread];
         let (number, fd) = (call.number, call.descriptor());
@@ -110,7 +116,7 @@ impl Counting {
             None => open.push(Done {
                 thread: thread as u32,
                 start,
-                end: start + slice,
+                end,
                 number,
                 fd,
                 count: 1,
@@ -119,9 +125,13 @@ impl Counting {
         }
     }
 
+    fn sum(calls: &[Done]) -> u32 {
+        calls.iter().map(|one| one.count).sum()
+    }
+
     fn close(&mut self, thread: usize) {
         let calls = std::mem::take(&mut self.open[thread]);
-        if calls.iter().map(|one| one.count).sum::<u32>() >= FEWEST {
+        if Counting::sum(&calls) >= FEWEST {
             self.all.extend(calls);
         }
     }
@@ -162,5 +172,25 @@ mod tests {
         // A half of the second slice.
         let half = all.within(7, 1000 + SHORTEST, 1000 + SHORTEST * 3 / 2);
         assert_eq!(half.map(|one| one.count).sum::<u32>(), FEWEST / 2);
+    }
+
+    #[test]
+    fn slow_calls_are_counted_over_more_slices_and_a_gap_ends_that() {
+        let mut counting = Counting::new(0, SHORTEST * 40);
+        let few = u64::from(FEWEST) / 5;
+        let mut make = |slices: std::ops::Range<u64>| {
+            for ts in slices.flat_map(|slice| (0..few).map(move |call| slice * SHORTEST + call)) {
+                counting.add(0, READ, ts, ts + 1);
+            }
+        };
+        make(0..10);
+        make(12..14);
+        make(20..22);
+        let all = counting.finish();
+        let counted: Vec<(u64, u64, u32)> = all
+            .within(0, 0, u64::MAX)
+            .map(|one| (one.start / SHORTEST, one.end / SHORTEST, one.count))
+            .collect();
+        assert_eq!(counted, [(0, 5, FEWEST), (5, 10, FEWEST)]);
     }
 }
