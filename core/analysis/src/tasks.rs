@@ -175,9 +175,9 @@ pub fn polls(analysis: &mut Analysis, window: &Window, names: &Names) -> bool {
     let is_go = functions
         .iter()
         .flatten()
-        .any(|function| function == "runtime.mcall");
+        .any(|function| function.starts_with("runtime."));
     let gives_way = match is_go {
-        true => calls("runtime.mcall") && !calls("runtime.gopark"),
+        true => calls("runtime.Gosched") || calls("runtime.mcall") && !calls("runtime.gopark"),
         false => often(&|step| window.comes_from_call(step)),
     };
     analysis.of_task = true;

@@ -76,6 +76,21 @@ impl GoFunctions {
         text(&self.table, self.names.checked_add(offset as usize)?)
     }
 
+    /// Where a function begins, as an ELF virtual address.
+    pub fn named(&self, name: &str) -> Option<u64> {
+        let is_it = |index: &usize| {
+            let at = self.record(*index).and_then(|at| {
+                let offset = read32(&self.table, at.checked_add(4)?)?;
+                self.names.checked_add(offset as usize)
+            });
+            let rest = at.and_then(|at| self.table.get(at..));
+            let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
+            rest.is_some_and(|rest| rest.first() == Some(&0))
+        };
+        let index = (0..self.count).find(is_it)?;
+        Some(self.text.wrapping_add(self.start(index)?))
+    }
+
     /// The function that holds an ELF virtual address.
     pub fn function(&self, address: u64) -> Option<GoFunction> {
         let wanted = address.checked_sub(self.text)?;

@@ -318,6 +318,16 @@ impl Names {
         )
     }
 
+    /// Where a function of a Go program begins, by Go's table of functions.
+    pub fn go_function(&self, name: &str) -> Option<u64> {
+        let modules = self.input.modules.iter().enumerate();
+        let mut found = modules.filter_map(|(index, module)| {
+            let start = self.image(index).go.as_ref()?.named(name)?;
+            Some(module.base.wrapping_add(start))
+        });
+        found.next()
+    }
+
     /// Run-time addresses and sizes (0: unknown) of a symbol, functions and variables,
     /// in the modules whose file name or path is `module` (all when `None`).
     pub fn resolve(&self, module: Option<&str>, symbol: &str) -> Vec<(u64, u64)> {

@@ -157,6 +157,7 @@ pub fn report(
             rewritten: touched::rewritten(window, analysis),
             reads: touched::read(window, analysis),
             reads_news: false,
+            task: None,
         },
         ..Report::nothing(verdict, "")
     }

@@ -101,14 +101,23 @@ pub fn find_in_tasks(
     thread: ThreadName,
     process: &dyn LiveMemory,
 ) -> Option<Report> {
-    let of_task = |task: &Window| {
-        let mut analysis = analysis::analyse(task, names, &[], false)?;
-        let polls = tasks::polls(&mut analysis, task, names);
-        polls
-            .then(|| tell_live(task, &analysis, names, thread.clone(), process))
-            .filter(choose_thread::has_flag)
-    };
-    tasks::windows(windows).iter().find_map(of_task)
+    let windows = tasks::windows(windows);
+    let mut tasks = windows.iter();
+    tasks.find_map(|task| find_in_task(task, names, thread.clone(), process))
+}
+
+/// The same, of what one task did.
+pub fn find_in_task(
+    task: &Window,
+    names: &Names,
+    thread: ThreadName,
+    process: &dyn LiveMemory,
+) -> Option<Report> {
+    let mut analysis = analysis::analyse(task, names, &[], false)?;
+    let polls = tasks::polls(&mut analysis, task, names);
+    polls
+        .then(|| tell_live(task, &analysis, names, thread, process))
+        .filter(choose_thread::has_flag)
 }
 
 fn tell_live(

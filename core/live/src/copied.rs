@@ -26,6 +26,7 @@ use crate::memory::{refused, Memory, NamedMemory};
 use crate::original::{inputs, takes_input, How, Original, TAKES};
 use crate::repeated_copies;
 use crate::stepping_job::{Finding, Unlike};
+use crate::task_copies;
 use crate::tried::halted;
 use crate::unchanged::Words;
 use crate::whereabouts::Whereabouts;
@@ -133,6 +134,16 @@ pub fn look_at_copy_of(
             Ok((of_several(report(&round.window)), fit))
         }
     };
+    let seen = match seen {
+        Err(unlike) => {
+            let task = task_copies::look(pid, &mut original, names, &thread, how)?;
+            task.map_or(Err(unlike), |task| {
+                steps = task.steps;
+                Ok((task.report, task.why))
+            })
+        }
+        seen => seen,
+    };
     let held = original.held().collect();
     Ok(Finding::of_copy(seen, steps, original.places.held, held))
 }
@@ -175,23 +186,8 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
             ..Unlike::new(format!("in a copy {}", halted(halt)))
         });
     }
-    let words = Words::of(&round.window, live);
-    let unready = Unready::of(std::slice::from_ref(&round.window), live);
-    for pause in PAUSES {
-        let ready = unready.ready_within(live, pause);
-        places.look();
-        if let Some(address) = words.changed(live) {
-            let why =
-                format!("what it reads at {address:#x} changes, and its copy does not do that");
-            return Some(Unlike::by_others(why));
-        }
-        if let Some(fd) = ready {
-            let why = format!("fd {fd} is ready, and was not when its copy asked");
-            return Some(Unlike::by_others(why));
-        }
-        if is_abandoned() {
-            break;
-        }
+    if let Some(why) = changed(&round.window, live, || places.look()) {
+        return Some(Unlike::by_others(why));
     }
     places.complete();
     if let Some(why) = places.elsewhere(&round.window, live) {
@@ -200,4 +196,27 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
     pages
         .changed_code()
         .then(|| Unlike::new("its code changed meanwhile"))
+}
+
+/// What others have changed, a little later, of what a copy found. `look`: what is to be done
+/// meanwhile.
+pub fn changed(window: &Window, live: &Live, mut look: impl FnMut()) -> Option<String> {
+    let words = Words::of(window, live);
+    let unready = Unready::of(std::slice::from_ref(window), live);
+    for pause in PAUSES {
+        let ready = unready.ready_within(live, pause);
+        look();
+        if let Some(address) = words.changed(live) {
+            return Some(format!(
+                "what it reads at {address:#x} changes, and its copy does not do that"
+            ));
+        }
+        if let Some(fd) = ready {
+            return Some(format!("fd {fd} is ready, and was not when its copy asked"));
+        }
+        if is_abandoned() {
+            break;
+        }
+    }
+    None
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use flagfinder_code::{Maps, Names};
 use flagfinder_failure::Failure;
 use flagfinder_flags::{
-    find_in_live_window, has_flag, FlagKind, Report, Standing, ThreadName, Verdict,
+    find_in_live_window, find_in_task, has_flag, FlagKind, Report, Standing, ThreadName, Verdict,
 };
 use flagfinder_linux::futex;
 use flagfinder_linux::syscalls::{self, role, Role};
@@ -39,11 +39,12 @@ use crate::report::{Source, SpinReport, ThreadReport, Via};
 use crate::sample::Activity;
 use crate::spin::Progress;
 use crate::stepping_job::{is_long_enough, Finding, MOST};
+use crate::task_copies::is_of_task;
 use crate::thread_ways::{self, Way};
 use crate::tried::halted;
 use crate::turns::{given, waits_again};
 use crate::wait::Describer;
-use crate::why::HOTSPOT;
+use crate::why::{resumed_goroutines, HOTSPOT};
 
 /// Time between two reports that are handed on while threads are looked at.
 const BETWEEN: Duration = Duration::from_millis(200);
@@ -133,7 +134,7 @@ pub(crate) fn look_at_threads(
     driver.describe();
     let _keeping = keep();
     let mut handed_on = Instant::now();
-    let mut guesses = FxHashMap::default();
+    let mut states = FxHashMap::default();
     for tid in driver.choice.tids().to_vec() {
         if driver.leaves_out(tid) {
             continue;
@@ -149,7 +150,7 @@ pub(crate) fn look_at_threads(
             Ok(seen) if seen.is_stuck() => driver.add_waiting(tid),
             Ok(seen) => {
                 driver.add(tid, &seen.finding);
-                guesses.insert(tid, seen.guesses);
+                states.insert(tid, seen.state);
             }
             Err(error) => {
                 let why = format!("no copy of it could be made: {error}");
@@ -165,7 +166,7 @@ pub(crate) fn look_at_threads(
     let target = CoreTarget {
         core,
         names: &names,
-        guesses: &guesses,
+        states: &states,
     };
     driver.settle(&target, &all, &options.of_program, owed::TIME);
     let mut report = driver.report;
@@ -234,8 +235,8 @@ struct Seen {
     window: Window,
     /// Why it went no further.
     halt: Option<Halt>,
-    /// What it was told of calls of which nothing is known.
-    guesses: Vec<Guess>,
+    /// Where it began, with what it was told of calls of which nothing is known.
+    state: ThreadState,
     /// What the call may have answered at which it halted.
     open: Vec<Guess>,
     /// It comes round, again and again, with each of its guesses.
@@ -250,14 +251,18 @@ impl Seen {
         halts && self.finding.steps <= 1
     }
 
+    fn guesses(&self) -> &[Guess] {
+        &self.state.recalled.guesses
+    }
+
     fn has_flag(&self) -> bool {
         self.finding.report.as_ref().is_some_and(has_flag)
     }
 
     /// What copies are given that are to go further.
     fn further(&self) -> impl Iterator<Item = Vec<Guess>> + '_ {
-        let may_go = self.guesses.len() < MOST_GUESSES;
-        let with = |guess: &Guess| [&self.guesses[..], std::slice::from_ref(guess)].concat();
+        let may_go = self.guesses().len() < MOST_GUESSES;
+        let with = |guess: &Guess| [self.guesses(), std::slice::from_ref(guess)].concat();
         self.open.iter().filter(move |_| may_go).map(with)
     }
 }
@@ -269,6 +274,9 @@ impl Dead<'_> {
         let first = self.copy(&[], false)?;
         if first.has_flag() || first.is_stuck() {
             return Ok(first);
+        }
+        if let Some(task) = self.task()? {
+            return Ok(task);
         }
         match &first.halt {
             // Others give back what it waits for.
@@ -299,7 +307,7 @@ impl Dead<'_> {
             match &best {
                 _ if !seen.is_round => {}
                 Some(best) if rank(best) < rank(&seen) => {}
-                Some(best) if rank(best) == rank(&seen) => as_good.push(seen.guesses),
+                Some(best) if rank(best) == rank(&seen) => as_good.push(seen.guesses().to_vec()),
                 _ => {
                     as_good.clear();
                     best = Some(seen);
@@ -321,7 +329,7 @@ impl Dead<'_> {
         let mut window = seen.window.clone();
         for call in &mut window.syscalls {
             let mut of_call = seen
-                .guesses
+                .guesses()
                 .iter()
                 .filter(|g| g.is_of(call.number, &call.args));
             if of_call.any(|guess| others(guess) > 0) {
@@ -337,7 +345,7 @@ impl Dead<'_> {
             0 => told(guess),
             _ => format!("{}, or something else", told(guess)),
         };
-        let told: Vec<String> = seen.guesses.iter().map(told).collect();
+        let told: Vec<String> = seen.guesses().iter().map(told).collect();
         let why = format!(
             "assumed: that {}; with that, its copy comes round, and {} words of its memory are \
              others than in the core",
@@ -348,27 +356,58 @@ impl Dead<'_> {
         seen.finding.report = Some(report);
     }
 
+    /// What a task polls that a scheduler hands from thread to thread, where this one schedules.
+    fn task(&self) -> io::Result<Option<Seen>> {
+        for resumed in resumed_goroutines(self.core, self.names, &self.thread.state) {
+            let report = |window: &Window| {
+                let space = self.space();
+                find_in_task(window, self.names, self.name(), &space).unwrap_or_else(|| {
+                    Report::nothing(Verdict::NoFlag, "a goroutine that it may run polls nothing")
+                })
+            };
+            let mut seen = self.copy_of(resumed.state, false, &report)?;
+            if seen.has_flag() {
+                let report = seen.finding.report.as_mut();
+                report
+                    .into_iter()
+                    .for_each(|report| is_of_task(report, resumed.id));
+                return Ok(Some(seen));
+            }
+        }
+        Ok(None)
+    }
+
     fn copy(&self, guesses: &[Guess], gives_back: bool) -> io::Result<Seen> {
-        let begin = Instant::now();
         let mut state: ThreadState = self.thread.state.clone();
         state.recalled.guesses = guesses.to_vec();
+        self.copy_of(state, gives_back, &|window| self.report(window))
+    }
+
+    fn copy_of(
+        &self,
+        state: ThreadState,
+        gives_back: bool,
+        report: &dyn Fn(&Window) -> Report,
+    ) -> io::Result<Seen> {
+        let begin = Instant::now();
+        let guesses = &state.recalled.guesses;
         let pages = Pages::new(self.core);
         let mut copy = Replica::start(&pages, &state)?;
         copy.pretend_output();
         if gives_back {
             copy.let_others_give_back();
         }
-        let time = match guesses {
-            [] => self.time,
-            _ => self.time.min(GUESSING),
+        let time = match guesses.is_empty() {
+            true => self.time,
+            false => self.time.min(GUESSING),
         };
         let is_enough = |window: &Window| {
             is_long_enough(window, begin.elapsed(), time) || gives_back && waits_again(window)
         };
         let go = |copy: &mut Replica| go_round(copy, MOST, time, is_enough);
-        let turn = |window: &Window| given(&self.report(window));
+        let turn = |window: &Window| given(&report(window));
         let (round, turns) = take_turns(&mut copy, gives_back, go, &turn)?;
-        let mut report = self.report(&round.window);
+        let mut report = report(&round.window);
         let is_assumed = copy.has_assumed();
         if is_assumed && guesses.is_empty() {
             doubt_assumed(&mut report, None);
@@ -402,7 +441,7 @@ impl Dead<'_> {
             finding,
             window: round.window,
             halt: round.halt,
-            guesses: guesses.to_vec(),
+            state,
             open,
             is_round,
             changed: copy.changed_words()?,
@@ -410,16 +449,22 @@ impl Dead<'_> {
     }
 
     fn report(&self, window: &Window) -> Report {
-        let name = ThreadName {
+        find_in_live_window(window, self.names, self.name(), &self.space())
+    }
+
+    fn name(&self) -> ThreadName {
+        ThreadName {
             tid: self.thread.tid,
             name: self.thread.name.clone(),
-        };
-        let space = NamedMemory {
+        }
+    }
+
+    fn space(&self) -> NamedMemory<'_> {
+        NamedMemory {
             pid: None,
             memory: self.core,
             names: self.names,
-        };
-        find_in_live_window(window, self.names, name, &space)
+        }
     }
 }
 
@@ -467,8 +512,8 @@ fn doubt_assumed(report: &mut Report, guessed: Option<&str>) {
 struct CoreTarget<'a> {
     core: &'a CoreFile,
     names: &'a Names,
-    /// How the copies of a thread are answered calls of which nothing is known.
-    guesses: &'a FxHashMap<u32, Vec<Guess>>,
+    /// How the copies of threads began, and are answered calls of which nothing is known.
+    states: &'a FxHashMap<u32, ThreadState>,
 }
 
 impl Target for CoreTarget<'_> {
@@ -481,10 +526,11 @@ impl Target for CoreTarget<'_> {
 
     fn prove(&self, thread: &mut ThreadReport, others: &Others, time: Duration) {
         let state = |tid: u32| {
-            let thread = self.core.thread(tid).map_err(|error| error.found)?;
-            let mut state = thread.state.clone();
-            state.recalled.guesses = self.guesses.get(&tid).cloned().unwrap_or_default();
-            Ok(state)
+            let as_it_was = |tid| Ok(&self.core.thread(tid).map_err(|error| error.found)?.state);
+            self.states
+                .get(&tid)
+                .map_or_else(|| as_it_was(tid), Ok)
+                .cloned()
         };
         begin(thread);
         let process = Process {

@@ -46,6 +46,7 @@ mod spin;
 mod stack;
 mod standing;
 mod stepping_job;
+mod task_copies;
 mod thread_order;
 mod thread_ways;
 mod tried;

@@ -88,6 +88,16 @@ impl Original {
             .map_err(|e| unable_by(format!("Thread {} can't be copied", self.tid), &e))
     }
 
+    /// Its state now.
+    ///
+    /// # Errors
+    /// When the thread can't be copied.
+    pub fn state(&mut self, live: &Live) -> Result<ThreadState, Failure> {
+        let captured = live.capture_with(self.tid, STOPS, Moment::Now, &Wanted::default())?;
+        self.places.held += captured.pause;
+        Ok(captured.state)
+    }
+
     /// Pages that are read while it stands still.
     pub fn held(&self) -> impl Iterator<Item = u64> + '_ {
         self.known.held.iter().copied()
@@ -103,7 +113,11 @@ impl Original {
         known.extend(more);
     }
 
-    fn follow(
+    /// The same, from a state that the thread may have a little later.
+    ///
+    /// # Errors
+    /// When its process is gone.
+    pub fn follow(
         &mut self,
         pages: &Pages,
         state: &ThreadState,

@@ -30,7 +30,7 @@ use crate::tried::{halted, Tried};
 use crate::values;
 use crate::verdict::decide;
 use crate::vm_words::{self, Tests};
-use crate::why::never_changes;
+use crate::why::{never_changes, resumed_goroutines};
 
 /// Most candidates that are tried, and how many further ones if none of these ends the loop.
 const TRIED: (usize, usize) = (4, 4);
@@ -85,7 +85,7 @@ pub(crate) fn prove(
                 held: thread.held.iter().copied().collect(),
                 ..Wanted::default()
             });
-            let (spins, before) = (thread.tid, thread.pause());
+            let (spins, before, task) = (thread.tid, thread.pause(), thread.facts.task);
             let may = match thread.via {
                 Some(Via::InPlace) => budget,
                 _ => Duration::MAX,
@@ -102,7 +102,13 @@ pub(crate) fn prove(
                 let captured = live.capture_with(tid, STOPS, Moment::Now, &known);
                 let captured = captured.map_err(|e| e.to_string())?;
                 held.set(held.get() + captured.pause);
-                Ok(captured.state)
+                let Some(task) = task else {
+                    return Ok(captured.state);
+                };
+                let resumed = resumed_goroutines(memory, names, &captured.state);
+                let own = resumed.into_iter().find(|one| one.id == task);
+                own.map(|one| one.state)
+                    .ok_or_else(|| format!("goroutine {task} runs just now"))
             };
             let learn = |pages: &Pages| learn(&mut known.borrow_mut(), pages);
             let process = Process {

@@ -205,7 +205,7 @@ fn most(copies: usize) -> usize {
 }
 
 /// Where there are several copies, each may show less than a single one would have to.
-fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
+pub fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     const ROUNDS: u64 = 12;
     const OF_KNOWN: u64 = 4;
     let wanted = if is_hurried() { OF_KNOWN } else { ROUNDS };

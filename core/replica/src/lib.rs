@@ -71,7 +71,7 @@ pub use pages::Pages;
 pub use recheck::Rechecks;
 pub use replica::{Event, Replica};
 pub use rounds::Rounds;
-pub use source::{Source, ThreadState, PAGE};
+pub use source::{Page, Source, ThreadState, PAGE};
 pub use supposition::{MadeCall, Recheck, Supposed, Supposition};
 pub use touched::{count_pages_anew, MOST_TOUCHED_MIB};
 pub use unready::Unready;

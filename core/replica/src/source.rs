@@ -7,6 +7,7 @@ use crate::last_call::Recalled;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
+/// Its content.
 pub type Page = Box<[u8; PAGE as usize]>;
 
 /// A stretch of the address space with one protection.

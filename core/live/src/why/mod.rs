@@ -75,6 +75,7 @@ use crate::spin::{first_look, look, Progress, SpinOptions};
 use crate::thread_ways::Told;
 pub use asked::{Asked, InSource};
 pub use each::{why_each, Answered};
+pub(crate) use go::resumed_goroutines;
 pub(crate) use java_objects::never_changes;
 use obstacle::Weight;
 use process::Processes;

@@ -243,6 +243,8 @@ mod tests {
             state: State::Waits,
             reason: reason.into(),
             pc: 0,
+            begin: 0,
+            state_at: 0,
             frame: 0,
             stack: 0x8000..0x8100,
             thread: None,

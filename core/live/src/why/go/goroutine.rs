@@ -179,7 +179,7 @@ fn reason_by_call(reason: &str, calls: &[(Whose, Spot)]) -> Option<&'static str>
 
 /// Where each open call goes on, innermost first, and where its frame ends on the stack. Go keeps
 /// frame pointers on x86-64. Callers' frames lie higher.
-fn frames(memory: &dyn AddressSpace, pc: u64, mut frame: u64) -> Vec<(u64, u64)> {
+pub fn frames(memory: &dyn AddressSpace, pc: u64, mut frame: u64) -> Vec<(u64, u64)> {
     let mut found = vec![(pc, frame.saturating_add(16))];
     while found.len() < FRAMES {
         let next = memory.word(frame).filter(|next| *next > frame);

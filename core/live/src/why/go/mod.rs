@@ -12,6 +12,7 @@ mod awaited;
 mod goroutine;
 mod owes;
 mod polled;
+mod resumed;
 mod runtime;
 mod slots;
 mod spans;
@@ -27,6 +28,8 @@ use super::files;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{Process, Processes};
 use super::report::{Kind, Known, Link, Node, OwedBy, RootKind, WaitsFor};
+
+pub use self::resumed::resumed as resumed_goroutines;
 
 /// Most open calls of a thread among which the scheduler is looked for.
 const THREADS_CALLS: usize = 32;
@@ -439,6 +442,8 @@ mod tests {
                 reason: reason.into(),
                 pc: 0,
                 frame: 0,
+                begin: 0,
+                state_at: 0,
                 stack: 0x8000..0x8100,
                 thread: None,
             },

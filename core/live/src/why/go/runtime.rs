@@ -21,7 +21,9 @@ const FRONT: u64 = 16;
 /// Where a `runtime.g` of any version keeps these.
 const STACK_END: u64 = 8;
 const DEFERRED: u64 = 40;
-const MACHINE: u64 = 48;
+/// Where its stack has to grow.
+pub const GUARD: u64 = 16;
+pub const MACHINE: u64 = 48;
 const SP: u64 = 56;
 const PC: u64 = 64;
 const ITSELF: u64 = 72;
@@ -66,10 +68,23 @@ pub struct Kept {
     pub reason: String,
     pub pc: u64,
     pub frame: u64,
+    /// The lower end of its stack.
+    pub begin: u64,
+    /// Where its state is kept.
+    pub state_at: u64,
     /// Its stack, from the innermost call on.
     pub stack: Range<u64>,
     /// The thread that runs it, as the process itself counts.
     pub thread: Option<u32>,
+}
+
+impl Kept {
+    /// Is it in that state still, and would go on there?
+    pub fn is_as_it_was(&self, memory: &dyn AddressSpace) -> bool {
+        let word = |offset: u64| memory.word(self.address + offset);
+        let now = memory.number(self.state_at, 4).map(state);
+        now == Some(self.state) && word(PC) == Some(self.pc) && word(SP) == Some(self.stack.start)
+    }
 }
 
 /// `threads`: ids, as the process itself counts.
@@ -102,6 +117,8 @@ pub fn goroutines(memory: &dyn AddressSpace, data: &Data, threads: &[u32]) -> Op
             },
             pc: field(PC, 8)?,
             frame: field(frame, 8)?,
+            begin: field(0, 8)?,
+            state_at: *address + (number - STATE),
             stack: field(SP, 8)?..field(STACK_END, 8)?,
             thread: id.and_then(|id| u32::try_from(id).ok()),
         })
@@ -246,7 +263,7 @@ impl Data {
 }
 
 /// A `runtime.g` knows its own address.
-fn is_goroutine(memory: &dyn AddressSpace, address: u64) -> bool {
+pub fn is_goroutine(memory: &dyn AddressSpace, address: u64) -> bool {
     let word = |offset: u64| memory.word(address.checked_add(offset)?);
     let is_itself = address % 8 == 0 && address != 0 && word(ITSELF) == Some(address);
     is_itself
