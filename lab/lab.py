@@ -7,7 +7,7 @@
     lab.py quick            a few looks at cases of `check`: none may be worse than kept
     lab.py foreign          asks gdb, py-spy, jstack and strace about the same cases
     lab.py run --without R  the same without the rule R
-    lab.py ablate           asks without each rule: which one gains or costs what, in which families
+    lab.py ablate           asks without most rules: which ones does no answer need?
     lab.py keep             takes the newest look of each case over into results/
     lab.py page             renders docs/accuracy.md from results/
 
@@ -263,62 +263,75 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> int:
 
 
 def _ablate(cases: Sequence[Case], options: argparse.Namespace) -> int:
-    """Asks the first case of each family without groups of rules: all, then half of a group without
-    which the answer is another, until one rule is left. All questions go to one process, or one
-    pair of recordings; what is found is asked once more. Blind spot: rules that undo each other.
+    """Asks without all rules that no answer so far has needed. Where that answer is worse, those
+    are found by halves with which it is as good again, and are needed from then on. What is left at
+    the end no answer needs, all taken together. Goes on where it was ended. Blind spot: a rule may
+    have been found needed only because the others were off.
     """
-    verbs = options.verbs or ("spin", "diff")
-    first = {(case.family, verb): case for case in reversed(cases) for verb in verbs}
-    work = [(case, verb) for (_, verb), case in reversed(first.items()) if verb in case.verbs]
+    kept = json.loads(ABLATION.read_text(encoding="utf-8")) if ABLATION.exists() else {}
+    needed: dict[str, str] = kept.get("needed", {})
+    better: list[str] = kept.get("better", [])
+    asked: list[str] = kept.get("asked", [])
+    work = [
+        (case, verb)
+        for case in cases
+        for verb in options.verbs or ("core", "diff", "spin")
+        if verb in case.verbs and f"{case.id} {verb}" not in asked
+    ]
     ready, _ = _prepared(list(dict.fromkeys(case for case, _ in work)))
     work = [(case, verb) for case, verb in work if case in ready]
-    effects: dict[str, dict[str, list[str]]] = {
-        name: {"gains": [], "costs": []} for name, *_ in _core.RULES
-    }
-    asked = 0
     for count, (case, verb) in enumerate(work, 1):
+        off = [name for name, *_ in _core.RULES if name not in needed]
         try:
             with on_one_start(case, verb) as look:
-                best, found = _without_each(look, list(effects))
+                best, without, found = _needed(look, off)
         except (CaseError, OSError, subprocess.TimeoutExpired) as error:
             print(f"{case.id} {verb}: {error}", flush=True)
             continue
-        asked += 1
-        print(f"{case.id} {verb}: {best}, {count} of {len(work)}", flush=True)
-        for rule, result in found.items():
-            print(f"    {result} without {rule}", flush=True)
-            is_worse = RESULTS.index(result) > RESULTS.index(best)
-            families = effects[rule]["gains" if is_worse else "costs"]
-            families.extend({f"{case.family} ({verb})"} - set(families))
-        kept = {"date": time.strftime("%Y-%m-%d"), "cases": asked, "rules": effects}
+        question = f"{case.id} {verb}"
+        asked.append(question)
+        needed |= dict.fromkeys(found, question)
+        if FAILED not in (best, without) and RESULTS.index(without) < RESULTS.index(best):
+            better.append(question)
+        needs = f", needs {', '.join(found)}" if found else ""
+        print(f"{question}: {best}, without {without}{needs}, {count} of {len(work)}", flush=True)
+        kept = {
+            "date": time.strftime("%Y-%m-%d"),
+            "asked": asked,
+            "needed": needed,
+            "better": better,
+        }
         ABLATION.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def _without_each(look: Callable[[], str], rules: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The answer with all rules, and the answer without each rule that makes another one of it."""
+def _needed(look: Callable[[], str], rules: Sequence[str]) -> tuple[str, str, list[str]]:
+    """The answer with all rules, the one without these, and those that it takes."""
 
-    def asked(without: Sequence[str]) -> str:
+    def asked(without: Iterable[str]) -> str:
         os.environ["FF_WITHOUT"] = ",".join(without)
         return look()
 
+    def is_worse(result: str) -> bool:
+        return result != FAILED and RESULTS.index(result) > RESULTS.index(best)
+
     best = asked(())
-    found: dict[str, str] = {}
-
-    def ask(group: Sequence[str]) -> None:
-        result = asked(group)
-        if result in (best, FAILED):
-            return
-        if len(group) > 1:
-            middle = len(group) // 2
-            ask(group[:middle])
-            ask(group[middle:])
-        elif asked(()) == best and asked(group) == result:
-            found[group[0]] = result
-
-    if best != FAILED:
-        ask(rules)
-    return best, found
+    if best == FAILED:
+        return best, FAILED, []
+    first = result = asked(rules)
+    on: list[str] = []
+    # Each time one more rule, without which the rest does not do.
+    while is_worse(result) and not is_worse(asked(())):
+        low, high = 0, len(rules)
+        while high - low > 1:
+            middle = (low + high) // 2
+            is_without = is_worse(asked(set(rules[middle:]) - set(on)))
+            low, high = (middle, high) if is_without else (low, middle)
+        if rules[low] in on:
+            break
+        on.append(rules[low])
+        result = asked(set(rules) - set(on))
+    return best, first, on
 
 
 def _in_order(work: Sequence[Any], ask: Any) -> Iterable[list[Any]]:

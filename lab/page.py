@@ -173,13 +173,14 @@ def _foreign(foreign: Sequence[Row], plain: Sequence[Row]) -> list[str]:
 
 
 def _ablation(kept: Row) -> list[str]:
-    """The families at which an answer is better or worse with a rule than without it."""
-    body = [
-        (rule, ", ".join(sorted(effect["gains"])), ", ".join(sorted(effect["costs"])))
-        for rule, effect in kept["rules"].items()
-    ]
-    what = f"What each rule gains and loses, at {kept['cases']} questions ({kept['date']})."
-    return [what, "", *_rows_of(("rule", "better", "worse"), body)]
+    """Which rules some answer needs, and where that was seen first."""
+    body = [(rule, question) for rule, question in kept["needed"].items()]
+    count, better = len(kept["asked"]), len(kept["better"])
+    what = (
+        f"{count} questions were asked without all rules that no answer before had needed "
+        f"({kept['date']}). {better} answers were better without them."
+    )
+    return [what, "", *_rows_of(("rule", "needed first by"), body)]
 
 
 def _wrong(rows: Sequence[Row]) -> list[str]:

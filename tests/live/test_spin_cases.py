@@ -27,9 +27,8 @@ from harness import (
     wait_until,
 )
 
-# A core has of a sleeping goroutine only the scheduler's threads, and of CPython a thread that may
-# be about to hand its lock over.
-NOT_IN_A_CORE = ("go_sleep", "python_attribute")
+# A core has of CPython a thread that may be about to hand its lock over.
+NOT_IN_A_CORE = ("python_attribute",)
 HANGS = 1.5  # seconds until the thread that answers a client has come to where it hangs
 
 

@@ -23,24 +23,14 @@ const SLACK: u64 = 256;
 /// Stretches that a task that recurs has at least.
 const LEAST: usize = 3;
 
-/// The window of each recurring task of these threads, the one with most steps first; none if no
-/// thread switches stacks. If a task goes from thread to thread, their windows need a clock.
-pub fn windows(threads: &[Window]) -> Vec<Window> {
-    let mut stretches: Vec<(&Window, u32, u32)> = Vec::new();
-    for window in threads {
-        let mut first = 0;
-        for end in 1..=window.len() {
-            if end == window.len() || is_switch(window, end) {
-                stretches.push((window, first, end));
-                first = end;
-            }
-        }
-    }
-    stretches.sort_by_key(|(window, first, _)| window.time(*first));
-    let mut tasks: Vec<Vec<(&Window, u32, u32)>> = Vec::new();
+/// The window of each recurring task of the thread, the one with most steps first; none if it
+/// does not switch stacks.
+pub fn windows(window: &Window) -> Vec<Window> {
+    let mut tasks: Vec<Vec<(u32, u32)>> = Vec::new();
     // Where each task left off.
     let mut left: Vec<u64> = Vec::new();
-    for (window, first, end) in stretches {
+    let mut first = 0;
+    for end in (1..=window.len()).filter(|&end| end == window.len() || is_switch(window, end)) {
         let enters = window.rsp(first);
         let goes_on = |at: &u64| at.abs_diff(enters) <= SLACK;
         let task = left.iter().position(goes_on).unwrap_or_else(|| {
@@ -49,18 +39,17 @@ pub fn windows(threads: &[Window]) -> Vec<Window> {
             left.len() - 1
         });
         left[task] = window.rsp(end - 1);
-        tasks[task].push((window, first, end));
+        tasks[task].push((first, end));
+        first = end;
     }
     tasks.retain(|stretches| stretches.len() >= LEAST);
-    let steps = |stretches: &[(&Window, u32, u32)]| -> u32 {
-        let lengths = stretches.iter().map(|(_, first, end)| end - first);
+    let steps = |stretches: &[(u32, u32)]| -> u32 {
+        let lengths = stretches.iter().map(|(first, end)| end - first);
         lengths.sum()
     };
     tasks.sort_by_key(|stretches| std::cmp::Reverse(steps(stretches)));
-    tasks
-        .iter()
-        .map(|stretches| Window::join(stretches))
-        .collect()
+    let joined = tasks.iter().map(|stretches| window.join(stretches));
+    joined.collect()
 }
 
 /// Does the thread change stacks, so that it may run tasks?
@@ -201,7 +190,7 @@ pub fn polls(analysis: &mut Analysis, window: &Window, names: &Names) -> bool {
 mod tests {
     use flagfinder_machine::evaluator::Access;
     use flagfinder_machine::value::Value;
-    use flagfinder_machine::{Interruption, CLOCK_STEPS};
+    use flagfinder_machine::Interruption;
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
     use super::*;
@@ -225,7 +214,7 @@ mod tests {
     #[test]
     fn a_task_goes_on_where_it_left_off_and_the_scheduler_begins_anew() {
         let round = [TASK, TASK - 8, SCHEDULER, SCHEDULER - 0x400];
-        let tasks = windows(&[window((0..5).flat_map(|_| round))]);
+        let tasks = windows(&window((0..5).flat_map(|_| round)));
         assert_eq!(tasks.len(), 1);
         let task = &tasks[0];
         assert_eq!(task.len(), 10);
@@ -239,33 +228,9 @@ mod tests {
     #[test]
     fn tasks_are_told_apart_the_longest_first() {
         let round = [TASK, OTHER_TASK, OTHER_TASK - 8];
-        let tasks = windows(&[window((0..4).flat_map(|_| round))]);
+        let tasks = windows(&window((0..4).flat_map(|_| round)));
         let lengths: Vec<u32> = tasks.iter().map(Window::len).collect();
         assert_eq!(lengths, [8, 4]);
-    }
-
-    #[test]
-    fn a_task_goes_from_thread_to_thread() {
-        // Each thread runs the task for as long as its clock's tick, and then its own scheduler.
-        let thread = |scheduler: u64, times: [u64; 4], first: u64| {
-            let turn = |number: u64| {
-                let task = vec![TASK - 8 * (first + 2 * number); CLOCK_STEPS as usize];
-                let own = vec![scheduler - 0x400; CLOCK_STEPS as usize];
-                task.into_iter().chain(own)
-            };
-            let mut window = window((0..2).flat_map(turn));
-            window.clock = times.to_vec();
-            window
-        };
-        let one = thread(SCHEDULER, [10, 15, 30, 35], 0);
-        let other = thread(SCHEDULER + FRAME_MOST * 2, [20, 25, 40, 45], 1);
-        assert!(windows(std::slice::from_ref(&one)).is_empty());
-        let json = serde_json::to_vec(&[one, other]).expect("JSON");
-        let threads: Vec<Window> = serde_json::from_slice(&json).expect("as it was");
-        let tasks = windows(&threads);
-        let begins = |window: &Window| (0..4).map(|turn| window.rsp(turn * CLOCK_STEPS)).collect();
-        let begins: Vec<u64> = begins(&tasks[0]);
-        assert_eq!(begins, [TASK, TASK - 8, TASK - 16, TASK - 24]);
     }
 
     #[test]
@@ -308,7 +273,7 @@ mod tests {
     #[test]
     fn calls_are_no_switches() {
         let round = [TASK, TASK - 0x200, TASK - 0x8000];
-        assert!(windows(&[window((0..5).flat_map(|_| round))]).is_empty());
+        assert!(windows(&window((0..5).flat_map(|_| round))).is_empty());
     }
 
     #[test]

@@ -247,17 +247,31 @@ impl Names {
         if !mapping.path.is_empty() && !mapping.path.starts_with("[anon") {
             return None;
         }
-        match self.block_of(thread) {
+        // A Go program takes stacks from its heap, but for those that the C library made.
+        let is_of_heap = !thread.is_from_start && self.go_data().is_some();
+        match self
+            .block_of(thread)
+            .filter(|_| !is_of_heap || self.has_c_library())
+        {
             // The C library puts the thread's block on top of the stack it maps.
             Some(fs_base) if (mapping.start..mapping.end).contains(&fs_base) => {
                 Some((mapping.start, fs_base.saturating_sub(self.tls_bytes())))
             }
+            _ if is_of_heap => None,
             _ => {
                 let top = thread.stack_pointer?;
                 let start = top.saturating_sub(UNKNOWN_STACK_BYTES).max(mapping.start);
                 Some((start, top))
             }
         }
+    }
+
+    fn has_c_library(&self) -> bool {
+        const LIBRARIES: [&str; 2] = ["libc.so", "ld-musl"];
+        self.input.modules.iter().any(|module| {
+            let file = module.file.to_string_lossy();
+            LIBRARIES.iter().any(|name| file.contains(name))
+        })
     }
 
     /// Address of the C library's block of a thread. Go's threads have something else at fs_base,

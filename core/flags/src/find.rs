@@ -137,7 +137,7 @@ fn analyse<'t>(
         let (task, mut analysis) = look(task)?;
         tasks::polls(&mut analysis, &task, names).then_some((task, analysis))
     };
-    let tasks = tasks::windows(std::slice::from_ref(&window));
+    let tasks = tasks::windows(&window);
     let found = tasks.into_iter().find_map(of_task).or_else(|| look(window));
     let Some((window, mut analysis)) = found else {
         let note = format!("thread {tid} repeats nothing at its end");

@@ -93,20 +93,7 @@ pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Rep
     }
 }
 
-/// The flag of a task that a scheduler in user space hands from one to another of these threads,
-/// whose windows have a clock. `None`: there is no such task, or it has no flag.
-pub fn find_in_tasks(
-    windows: &[Window],
-    names: &Names,
-    thread: ThreadName,
-    process: &dyn LiveMemory,
-) -> Option<Report> {
-    let windows = tasks::windows(windows);
-    let mut tasks = windows.iter();
-    tasks.find_map(|task| find_in_task(task, names, thread.clone(), process))
-}
-
-/// The same, of what one task did.
+/// The flag of a task of a scheduler in user space. `None`: it polls none.
 pub fn find_in_task(
     task: &Window,
     names: &Names,
@@ -142,8 +129,11 @@ pub fn find_in_live_window(
     thread: ThreadName,
     process: &dyn LiveMemory,
 ) -> Report {
-    let own = std::slice::from_ref(window);
-    if let Some(report) = find_in_tasks(own, names, thread.clone(), process) {
+    let tasks = tasks::windows(window);
+    let mut polled = tasks
+        .iter()
+        .filter_map(|task| find_in_task(task, names, thread.clone(), process));
+    if let Some(report) = polled.next() {
         return report;
     }
     let of_thread = |scans: bool| {

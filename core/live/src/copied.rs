@@ -175,10 +175,9 @@ fn waits_its_turn(halt: &Halt) -> bool {
 /// `None`: it does what the thread does.
 fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -> Option<Unlike> {
     if switches(&round.window) {
-        return Some(Unlike {
-            moved: true,
-            ..Unlike::new("it changes stacks: a scheduler hands its tasks to other threads")
-        });
+        return Some(Unlike::new(
+            "it changes stacks: a scheduler hands its tasks to other threads",
+        ));
     }
     if let Some(halt) = stopped(round) {
         return Some(Unlike {

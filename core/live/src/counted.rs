@@ -65,7 +65,7 @@ pub(crate) fn look(
     }
     let mut found = Vec::new();
     for (tid, helper) in helpers {
-        let (mut finding, _) = result(tid, helper, PATIENCE, deadline);
+        let mut finding = result(tid, helper, PATIENCE, deadline);
         let Some(report) = finding.report.as_mut() else {
             copies.add_pause(tid, finding.pause_ms);
             continue;

@@ -12,7 +12,6 @@ use flagfinder_code::Names;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{has_flag, Flag, ThreadName};
 use flagfinder_linux::proc::threads;
-use flagfinder_machine::Window;
 use flagfinder_replica::{count_pages_anew, keep};
 use flagfinder_step::{places, Helper, Limits};
 use rustc_hash::FxHashMap;
@@ -124,16 +123,15 @@ impl<'a> Helpers<'a> {
         Ok(self.started[first..].iter().map(|(tid, _)| *tid).collect())
     }
 
-    /// What they found out: thread, finding, and its window if it may be part of a task's.
-    pub fn results(self) -> impl Iterator<Item = (u32, Finding, Option<Window>)> + use<'a> {
+    /// What they found out of which thread.
+    pub fn results(self) -> impl Iterator<Item = (u32, Finding)> + use<'a> {
         let patience = WALL + self.budget + PATIENCE;
         let deadline = self.deadline;
         let mut started = self.started.into_iter();
         std::iter::from_fn(move || {
             let (tid, helper) = started.next()?;
             end_together(started.as_slice().iter().map(|(_, one)| one), deadline);
-            let (finding, window) = result(tid, helper, patience, deadline);
-            Some((tid, finding, window))
+            Some((tid, result(tid, helper, patience, deadline)))
         })
     }
 }
@@ -150,17 +148,12 @@ fn end_together<'h>(helpers: impl Iterator<Item = &'h Helper>, deadline: &Deadli
     }
 }
 
-pub(crate) fn result(
-    tid: u32,
-    helper: Helper,
-    patience: Duration,
-    deadline: &Deadline,
-) -> (Finding, Option<Window>) {
+pub(crate) fn result(tid: u32, helper: Helper, patience: Duration, deadline: &Deadline) -> Finding {
     match helper.result(deadline.at_most(patience)) {
         Ok(bytes) => Finding::from_bytes(&bytes),
         Err(error) => {
             deadline.leaves_out(|| what_it_does(tid));
-            (Finding::missing(error.to_string()), None)
+            Finding::missing(error.to_string())
         }
     }
 }
@@ -218,16 +211,15 @@ impl Copies {
                 None => {}
             }
         }
-        let (mut copies, mut moved) = (Copies::default(), None);
+        let mut copies = Copies::default();
         let mut helpers = helpers.into_iter();
         while let Some((tid, helper)) = helpers.next() {
             end_together(helpers.as_slice().iter().map(|(_, one)| one), deadline);
-            let (mut finding, _) = result(tid, helper, patience, deadline);
+            let mut finding = result(tid, helper, patience, deadline);
             if ending.contains(&tid) {
                 finding.unlike = true;
                 finding.via_reason = "its own code tells that its loop ends by itself".into();
             }
-            moved = moved.or(finding.moved.then_some(tid));
             if !finding.unlike {
                 copies.fit.push((tid, finding));
                 continue;
@@ -241,9 +233,6 @@ impl Copies {
                 _ => "its copy showed nothing".into(),
             };
             copies.unfit.insert(tid, (finding.pause_ms, why));
-        }
-        if let Some(moved) = moved {
-            copies.drop_fit(moved);
         }
         Ok(copies)
     }
@@ -284,15 +273,6 @@ impl Copies {
         fit.for_each(|(_, finding)| finding.pause_ms += more);
         if let Some((held, _)) = self.unfit.get_mut(&tid) {
             *held += more;
-        }
-    }
-
-    /// Threads that move each other are all looked at again at the same time, if any of them does
-    /// not tell enough.
-    fn drop_fit(&mut self, moved: u32) {
-        for (tid, finding) in self.fit.drain(..) {
-            let why = format!("others move thread {moved}, so all are seen at the same time");
-            self.unfit.insert(tid, (finding.pause_ms, why));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::chosen_threads::Choice;
 use crate::counted;
 use crate::deadline::Deadline;
 use crate::driver::{does, unlooked, Driver, Target, DESCRIBED};
-use crate::findings::Seen;
+use crate::findings::{denied, findings};
 use crate::helpers::{Copies, Helpers};
 use crate::later;
 use crate::memory::{refused, Memory};
@@ -189,18 +189,17 @@ pub(crate) fn look(
         true => "no copy was asked for",
         false => "it began to run while others were held",
     };
-    let mut seen = Seen::of(&driver.choice, &copies, helpers, uncopied);
-    seen.findings.extend(counted);
+    let mut seen = findings(&driver.choice, &copies, helpers, uncopied);
+    seen.extend(counted);
     let way = |tid| driver.choice.get(tid).map(|(_, way)| way);
     let is_hot = |tid| way(tid) == Some(&Way::Hot);
-    later::look(pid, &mut seen.findings, (&memory, deadline), is_hot);
-    seen.ask_tasks(pid, &names, &memory);
-    for (tid, finding) in &seen.findings {
+    later::look(pid, &mut seen, (&memory, deadline), is_hot);
+    for (tid, finding) in &seen {
         driver.add(*tid, finding);
     }
     driver.add_unlooked();
     let any = driver.report.threads.iter().any(|t| t.steps > 0);
-    if let Some(tid) = seen.denied().filter(|_| !any) {
+    if let Some(tid) = denied(&seen).filter(|_| !any) {
         let error = std::io::Error::from_raw_os_error(libc::EPERM);
         return Err(unable_by(format!("Thread {tid} cannot be traced"), &error));
     }

@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_analysis::tasks::switches;
 use flagfinder_analysis::{seen, Seen};
 use flagfinder_code::Names;
 use flagfinder_failure::{Failure, DENIED};
-use flagfinder_flags::{find_in_live_window, find_in_tasks, has_flag, Facts, Report, ThreadName};
+use flagfinder_flags::{find_in_live_window, Facts, Report, ThreadName};
 use flagfinder_machine::Window;
 use flagfinder_step::{step_thread, Ended, Limits, Stepped};
 use serde::{Deserialize, Serialize};
@@ -29,9 +28,6 @@ pub struct Finding {
     pub report: Option<Report>,
     /// See [`Report::facts`], which the report of a helper does not hold.
     facts: Facts,
-    /// What the thread did, if it has no flag but may run tasks that go on in other threads.
-    #[serde(skip)]
-    window: Option<Window>,
     /// Pages that belong to one moment in a copy of the thread: it writes them, or others do.
     pub held: Vec<u64>,
     pub steps: u64,
@@ -47,8 +43,6 @@ pub struct Finding {
     pub via_reason: String,
     /// It is of a copy that does not stand for the thread; `via_reason` tells why.
     pub unlike: bool,
-    /// Other threads move this one, so all have to be seen at the same time.
-    pub moved: bool,
     pub error: Option<String>,
     /// By the system: this user may not trace it.
     pub denied: bool,
@@ -63,8 +57,8 @@ impl Finding {
         held: Vec<u64>,
     ) -> Finding {
         let (report, why, unlike) = match seen {
-            Ok((report, why)) => (Some(report), why, None),
-            Err(unlike) => (None, unlike.why, Some(unlike.moved)),
+            Ok((report, why)) => (Some(report), why, false),
+            Err(unlike) => (None, unlike.why, true),
         };
         Finding {
             report,
@@ -72,8 +66,7 @@ impl Finding {
             steps: steps.into(),
             pause_ms: milliseconds(pause),
             via_reason: why,
-            unlike: unlike.is_some(),
-            moved: unlike == Some(true),
+            unlike,
             ..Finding::blank(Via::Replica)
         }
     }
@@ -82,7 +75,6 @@ impl Finding {
         Finding {
             report: None,
             facts: Facts::default(),
-            window: None,
             held: Vec::new(),
             steps: 0,
             pause_ms: 0.0,
@@ -93,7 +85,6 @@ impl Finding {
             via,
             via_reason: String::new(),
             unlike: false,
-            moved: false,
             error: None,
             denied: false,
         }
@@ -117,50 +108,32 @@ impl Finding {
         }
     }
 
-    /// What a helper hands to the command: the finding without its window as a line of JSON, then
-    /// the window, if any.
+    /// What a helper hands to the command.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.facts = self
             .report
             .as_ref()
             .map(|report| report.facts.clone())
             .unwrap_or_default();
-        let mut bytes = serde_json::to_vec(&self).unwrap_or_default();
-        if let Some(window) = self.window {
-            bytes.push(b'\n');
-            bytes.extend(serde_json::to_vec(&window).unwrap_or_default());
-        }
-        bytes
+        serde_json::to_vec(&self).unwrap_or_default()
     }
 
     /// The reverse.
-    pub fn from_bytes(bytes: &[u8]) -> (Finding, Option<Window>) {
-        let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
-        let finding = serde_json::from_slice(lines.next().unwrap_or_default());
-        let mut finding: Finding = match finding {
+    pub fn from_bytes(bytes: &[u8]) -> Finding {
+        let mut finding: Finding = match serde_json::from_slice(bytes) {
             Ok(finding) => finding,
-            Err(error) => {
-                return (
-                    Finding::missing(format!("its helper told nothing: {error}")),
-                    None,
-                )
-            }
+            Err(error) => return Finding::missing(format!("its helper told nothing: {error}")),
         };
         if let Some(report) = &mut finding.report {
             report.facts = std::mem::take(&mut finding.facts);
         }
-        let window = lines
-            .next()
-            .and_then(|line| serde_json::from_slice(line).ok());
-        (finding, window)
+        finding
     }
 }
 
 /// Why a copy does not stand for its thread.
 pub struct Unlike {
     pub why: String,
-    /// Other threads go on with what this one does.
-    pub moved: bool,
     /// What others do may be missing in this copy, and not in those of other moments.
     pub by_others: bool,
 }
@@ -169,7 +142,6 @@ impl Unlike {
     pub fn new(why: impl Into<String>) -> Unlike {
         Unlike {
             why: why.into(),
-            moved: false,
             by_others: false,
         }
     }
@@ -243,10 +215,8 @@ pub fn look(
     let report = find_in_live_window(&stepped.window, names, ThreadName { tid, name }, &live);
     let steps = u64::from(stepped.window.len());
     let late = late(&stepped, limits);
-    let is_part = !has_flag(&report) && switches(&stepped.window);
     Ok(Finding {
         report: Some(report),
-        window: is_part.then_some(stepped.window),
         steps,
         pause_ms: milliseconds(stepped.pause),
         late,
@@ -263,37 +233,6 @@ pub fn look(
         },
         ..Finding::blank(Via::InPlace)
     })
-}
-
-/// The flag of a task that none of these threads alone shows enough of, since its scheduler hands
-/// it from one to the other; and for which of them it is reported.
-pub fn look_at_tasks(
-    pid: u32,
-    parts: Vec<(ThreadName, Window)>,
-    names: &Names,
-    memory: &Memory,
-) -> Option<Report> {
-    if parts.len() < 2 {
-        return None;
-    }
-    let (threads, windows): (Vec<ThreadName>, Vec<Window>) = parts.into_iter().unzip();
-    let longest = (0..windows.len()).max_by_key(|&index| windows[index].len())?;
-    let live = NamedMemory {
-        pid: Some(pid),
-        memory,
-        names,
-    };
-    let thread = threads[longest].clone();
-    let mut report = find_in_tasks(&windows, names, thread, &live)?;
-    let tids: Vec<String> = threads
-        .iter()
-        .map(|thread| thread.tid.to_string())
-        .collect();
-    report.notes.push(format!(
-        "put together from what threads {} did: a scheduler hands the task from one to the other",
-        tids.join(", ")
-    ));
-    Some(report)
 }
 
 #[cfg(test)]
@@ -321,16 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn a_window_comes_behind_its_finding() {
-        let failed = || Finding::failed(unable("Not stepped", "It ended", "None"));
-        let mut window = Window::default();
-        window.duration = 7;
-        let mut with = failed();
-        with.window = Some(window);
-        let (finding, window) = Finding::from_bytes(&with.into_bytes());
+    fn a_helper_s_finding_arrives_and_so_does_that_it_told_nothing() {
+        let failed = Finding::failed(unable("Not stepped", "It ended", "None"));
+        let finding = Finding::from_bytes(&failed.into_bytes());
         assert_eq!(finding.error.as_deref(), Some("It ended. None."));
-        assert_eq!(window.map(|window| window.duration), Some(7));
-        assert!(Finding::from_bytes(&failed().into_bytes()).1.is_none());
-        assert!(Finding::from_bytes(b"").0.error.is_some());
+        assert!(Finding::from_bytes(b"").error.is_some());
     }
 }

@@ -26,4 +26,4 @@ mod window;
 pub use made_call::MadeCall;
 pub use reader::Reader;
 pub use trace_window::{tail_window, window_between, window_until};
-pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};
+pub use window::{Interruption, Syscall, Window};

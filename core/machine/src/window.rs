@@ -7,9 +7,8 @@
 
 use flagfinder_linux::syscalls;
 use iced_x86::{Instruction, InstructionInfoFactory};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::hash::BuildHasher;
 
 use crate::decoded::{general, Decoded};
 use crate::evaluator::Access;
@@ -80,12 +79,7 @@ pub struct Window {
     pub contradictions: u64,
     /// Time that the window spans, in ns; 0 when unknown.
     pub duration: u64,
-    /// When (CLOCK_MONOTONIC, ns) each `CLOCK_STEPS`-th step was made; empty when unknown.
-    pub clock: Vec<u64>,
 }
-
-/// See `Window::clock`.
-pub const CLOCK_STEPS: u32 = 16;
 
 /// Most steps back in search of a register's value.
 const REACH: u32 = 4000;
@@ -250,50 +244,24 @@ impl Window {
         self.results.push((register, value));
     }
 
-    /// About when the step was made; 0 when unknown.
-    pub fn time(&self, step: u32) -> u64 {
-        let at = (step / CLOCK_STEPS) as usize;
-        self.clock.get(at).copied().unwrap_or(0)
-    }
-
-    /// These stretches (first step, end) of windows, one behind the other; what ran between two of
-    /// them counts as a call that ran unseen.
-    pub fn join(parts: &[(&Window, u32, u32)]) -> Window {
-        let mut joined = Window::default();
-        if let Some((last, ..)) = parts.last() {
-            joined.registers = last.registers;
-            joined.contradictions = last.contradictions;
-            joined.duration = last.duration;
-        }
-        // By address of the window: the new number of each of its instructions.
-        let mut numbers: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
-        for &(window, first, end) in parts {
-            let key = std::ptr::from_ref(window) as usize;
-            let numbers = numbers
-                .entry(key)
-                .or_insert_with(|| joined.take_codes(&window.codes));
-            joined.push_stretch(window, (first, end), numbers);
+    /// These stretches (first step, end), one behind the other; what ran between two of them counts
+    /// as a call that ran unseen.
+    pub fn join(&self, stretches: &[(u32, u32)]) -> Window {
+        let mut joined = Window {
+            codes: self.codes.clone(),
+            by_pc: self.by_pc.clone(),
+            registers: self.registers,
+            contradictions: self.contradictions,
+            duration: self.duration,
+            ..Window::default()
+        };
+        for &stretch in stretches {
+            joined.push_stretch(self, stretch);
         }
         joined
     }
 
-    /// Also registers that no step of the stretches writes: any code in between may have written
-    /// them.
-    fn take_codes(&mut self, codes: &[Decoded]) -> Vec<u32> {
-        let number = |code: &Decoded| {
-            let likeness = FxBuildHasher.hash_one(code.instruction);
-            let next = self.codes.len() as u32;
-            let key = (code.pc(), likeness);
-            let number = *self.by_pc.entry(key).or_insert(next);
-            if number == next {
-                self.codes.push(code.clone());
-            }
-            number
-        };
-        codes.iter().map(number).collect()
-    }
-
-    fn push_stretch(&mut self, window: &Window, (first, end): (u32, u32), numbers: &[u32]) {
+    fn push_stretch(&mut self, window: &Window, (first, end): (u32, u32)) {
         let begins = self.len();
         let moved = |step: u32| begins + step - first;
         let inside = |step: u32| (first..end).contains(&step);
@@ -307,8 +275,7 @@ impl Window {
             ..call.clone()
         }));
         for step in first..end {
-            let number = numbers[window.code_index(step) as usize];
-            self.push(number, Value::of(window.rsp(step)));
+            self.push(window.code_index(step), Value::of(window.rsp(step)));
             self.accesses.extend_from_slice(window.accesses(step));
             self.results.extend_from_slice(window.results(step));
         }
@@ -324,7 +291,6 @@ impl Window {
             .steps
             .get(drop as usize)
             .map_or((0, 0), |s| (s.first_access, s.first_result));
-        self.clock.clear();
         self.steps.drain(..drop as usize);
         self.accesses.drain(..first_access as usize);
         self.results.drain(..first_result as usize);

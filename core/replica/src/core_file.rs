@@ -243,6 +243,11 @@ impl CoreFile {
         self.regions.extend(left_out);
         self.regions.sort_by_key(|region| region.start);
         self.add_clock_pages(notes.vdso);
+        // A core that does not tell has at least a thread there, mostly.
+        let first = self
+            .threads
+            .first()
+            .map(|thread| thread.state.registers.rsp);
         let held = self.loads.iter().filter(|load| load.held > 0);
         let held: FxHashSet<u64> = held.map(|load| load.start).collect();
         self.maps = maps(
@@ -250,7 +255,7 @@ impl CoreFile {
             &notes.files,
             &self.program,
             notes.vdso,
-            &self.threads,
+            notes.on_stack.or(first),
             &|region| !held.contains(&region.start),
         );
         let mut threads = std::mem::take(&mut self.threads);

@@ -19,6 +19,8 @@ use crate::source::{Identity, Region, ThreadState};
 
 /// Auxiliary vector: where the vDSO lies, and the path of the program.
 const AT_SYSINFO_EHDR: u64 = 33;
+/// Bytes that the kernel puts on the stack of a program that begins.
+const AT_RANDOM: u64 = 25;
 
 /// The kernel's own note holds no more (kernel.core_file_note_size_limit).
 const FILES_MOST: usize = 1 << 19;
@@ -125,6 +127,8 @@ pub(crate) struct Notes {
     pub identity: Identity,
     pub name: String,
     pub vdso: Option<u64>,
+    /// On the stack with which the program began.
+    pub on_stack: Option<u64>,
     /// Of a core that we wrote.
     pub named: Vec<Named>,
 }
@@ -139,11 +143,12 @@ impl Notes {
                 (b"CORE", elf::NT_PRSTATUS) => self.threads.extend(thread(desc)),
                 (b"CORE", elf::NT_PRPSINFO) => self.program(desc),
                 (b"CORE", elf::NT_AUXV) => {
-                    let pairs = desc.chunks_exact(16);
-                    let mut pairs = pairs.map(|pair| (word(pair, 0), word(pair, 8)));
-                    self.vdso = pairs
-                        .find(|(key, _)| *key == Some(AT_SYSINFO_EHDR))
-                        .and_then(|(_, value)| value);
+                    let value = |key: u64| {
+                        let mut pairs = desc.chunks_exact(16);
+                        word(pairs.find(|pair| word(pair, 0) == Some(key))?, 8)
+                    };
+                    self.vdso = value(AT_SYSINFO_EHDR);
+                    self.on_stack = value(AT_RANDOM);
                 }
                 (OWN, OWN_THREADS) => self.named = read_names(desc),
                 (b"CORE", elf::NT_FILE) => self.files = mapped_files(desc),
@@ -243,11 +248,9 @@ pub(crate) fn maps(
     files: &[MappedFile],
     program: &str,
     vdso: Option<u64>,
-    threads: &[CoreThread],
+    on_stack: Option<u64>,
     is_left_out: &dyn Fn(&Region) -> bool,
 ) -> Maps {
-    let main_stack = threads.iter().map(|thread| thread.state.registers.rsp);
-    let main_stack: Vec<u64> = main_stack.collect();
     let last_file = |below: u64| {
         let above = files.partition_point(|file| file.start < below);
         above.checked_sub(1).map(|last| &files[last])
@@ -263,9 +266,7 @@ pub(crate) fn maps(
         let path = match file {
             Some(file) => file.path.clone(),
             None if vdso.is_some_and(|at| region.holds(at)) => "[vdso]".into(),
-            None if anonymous_and_writable
-                && main_stack.first().is_some_and(|at| region.holds(*at)) =>
-            {
+            None if anonymous_and_writable && on_stack.is_some_and(|at| region.holds(at)) => {
                 "[stack]".into()
             }
             None if anonymous_and_writable && behind_program && !has_heap => {
@@ -380,7 +381,7 @@ mod tests {
         let regions: Vec<Region> = (1..COUNT).map(region).collect();
         let files: Vec<MappedFile> = (1..COUNT).map(file).collect();
         let begin = Instant::now();
-        let maps = maps(&regions, &files, "", None, &[], &|_| false);
+        let maps = maps(&regions, &files, "", None, None, &|_| false);
         assert!(begin.elapsed() < Duration::from_secs(2));
         for (mapping, file) in maps.all().iter().zip(&files) {
             assert_eq!(

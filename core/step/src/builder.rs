@@ -4,11 +4,10 @@
 
 use std::hash::Hasher;
 
-use flagfinder_linux::clock;
 use flagfinder_linux::syscalls::outputs;
 use flagfinder_machine::evaluator::Access;
 use flagfinder_machine::value::{mask, Machine, Value};
-use flagfinder_machine::{Syscall, Window, CLOCK_STEPS};
+use flagfinder_machine::{Syscall, Window};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -75,9 +74,6 @@ impl WindowBuilder {
         before: &libc::user_regs_struct,
         code: u32,
     ) {
-        if self.window.len() % CLOCK_STEPS == 0 {
-            self.window.clock.push(clock::monotonic());
-        }
         self.window.push(code, Value::of(before.rsp));
         registers::load(&mut self.machine, before);
         self.window.registers = self.machine.registers;
