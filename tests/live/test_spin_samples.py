@@ -30,7 +30,6 @@ from flagfinder.shared.errors import UnavailableError
 
 # What a copy of one thread does not show.
 NOT_PROVED = {
-    "go_gate": "the goroutine moves between threads, a copy of one of them waits in a futex",
     "state_machine": "in another state the machine goes on, and comes to the same wait again",
     "rust_states": "in another state the machine goes on, and comes to the same wait again",
     "tls_of_thread": "the loop goes on to the next thread's word, and comes back",
@@ -38,7 +37,15 @@ NOT_PROVED = {
 
 # In these a living thread owes the write; in the others it has ended, or was never started.
 OWED = (
-    *("global_flag", "heap_object", "idle_pool", "mutex_guarded", "rust_gate", "shared_memory"),
+    *(
+        "global_flag",
+        "go_gate",
+        "heap_object",
+        "idle_pool",
+        "mutex_guarded",
+        "rust_gate",
+        "shared_memory",
+    ),
     *("spinlock_owner", "stack_object", "struct_field", "tls_of_thread", "two_flags"),
 )
 # There it is a thread of a child.
