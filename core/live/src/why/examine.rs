@@ -128,11 +128,16 @@ pub fn examine(
         let obstacles = flags::obstacles(processes, pid, found);
         let words = found.flags.iter().filter(|one| one.is_word());
         let words: Vec<&Flag> = words.map(|one| &one.flag).collect();
-        let in_go = match obstacles.iter().all(|one| one.debtors.is_empty()) {
+        let debtors = || obstacles.iter().flat_map(|one| &one.debtors);
+        // Which goroutine a thread of the scheduler runs next tells more than the thread.
+        let schedules = processes
+            .get(pid)
+            .is_some_and(|process| debtors().all(|debtor| schedules(process, debtor)));
+        let in_go = match schedules {
             true => go::polled(processes, (pid, tid), &words, (stack.clone(), at.clone())),
             false => None,
         };
-        let in_java = match obstacles.iter().all(|one| one.debtors.is_empty()) {
+        let in_java = match debtors().next().is_none() {
             true => processes
                 .get(pid)
                 .and_then(|process| java::polls(process, tid, Some(found))),
@@ -329,6 +334,16 @@ fn stack(process: &Process, activity: &Activity) -> (Vec<Code>, Option<Spot>) {
     let of_java = || java::place(process, activity.tid);
     let of_v8 = || Spot::first_own(process.calls_of_v8(&call).iter().map(|(w, s)| (*w, s)));
     (stack, at.or_else(of_java).or_else(of_v8))
+}
+
+/// Is it a thread of the process that only looks for a goroutine to run?
+fn schedules(process: &Process, debtor: &Debtor) -> bool {
+    let Who::Thread(pid, tid) = debtor.who else {
+        return false;
+    };
+    let mut threads = process.activities.iter().filter(|_| pid == process.pid);
+    let thread = threads.find(|one| one.tid == tid);
+    thread.is_some_and(|activity| go::is_idle(&stack(process, activity).0))
 }
 
 fn over(process: &Process, pid: u32, tid: u32) -> Examined {

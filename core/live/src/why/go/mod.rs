@@ -372,7 +372,7 @@ fn blocked_beside(all: &[Goroutine], chain: &[usize]) -> String {
 }
 
 /// Does the thread look for a goroutine to run?
-fn is_idle(stack: &[Code]) -> bool {
+pub fn is_idle(stack: &[Code]) -> bool {
     let is_scheduler = |code: &Code| {
         let symbol = code.symbol.as_deref();
         symbol.is_some_and(|symbol| SCHEDULER.iter().any(|begins| symbol.starts_with(begins)))
