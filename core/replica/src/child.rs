@@ -436,6 +436,8 @@ fn become_copy(home: u64) -> ! {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NAME, REPLICA.as_ptr());
+        // Somebody may wait for the end of a pipe that another thread of ours has just made.
+        libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         let at = without_provenance_mut::<libc::c_void>(home as usize);
         let writable = libc::PROT_READ | libc::PROT_WRITE;

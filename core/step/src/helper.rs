@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::{Error, Read, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -119,6 +119,7 @@ impl Helper {
         if pid == 0 {
             drop(output);
             become_helper(title, parent);
+            close_pipes_but(input.as_raw_fd());
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             let written = result.is_ok_and(|bytes| input.write_all(&bytes).is_ok());
             drop(input);
@@ -132,7 +133,7 @@ impl Helper {
     /// Is there a result, or an end without one?
     pub fn is_done(&self) -> bool {
         let mut poll = libc::pollfd {
-            fd: std::os::fd::AsRawFd::as_raw_fd(&self.output),
+            fd: self.output.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
@@ -160,7 +161,7 @@ impl Helper {
         let mut asked = false;
         loop {
             let mut poll = libc::pollfd {
-                fd: std::os::fd::AsRawFd::as_raw_fd(&self.output),
+                fd: self.output.as_raw_fd(),
                 events: libc::POLLIN,
                 revents: 0,
             };
@@ -211,6 +212,28 @@ impl Helper {
             "Try again; please report it if it happens again",
             still_works,
         ))
+    }
+}
+
+/// Another thread may just start a program, and wait until nobody has the end of a pipe any more by
+/// which it would hear that this failed. That thread may be waited for while this helper works.
+fn close_pipes_but(own: i32) {
+    let numbers = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let all: Vec<i32> = numbers
+        .filter(|fd| *fd > libc::STDERR_FILENO && *fd != own)
+        .collect();
+    for fd in all {
+        // SAFETY: a structure to fill; the pipes of other threads are nobody's in this process.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd, &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO {
+                libc::close(fd);
+            }
+        }
     }
 }
 
@@ -381,6 +404,30 @@ mod tests {
             assert_eq!(libc::waitpid(child, &mut status, 0), child);
             assert_eq!(status, 0);
         }
+    }
+
+    #[test]
+    fn a_pipe_of_another_thread_ends_while_a_helper_works() {
+        let mut ends = [0; 2];
+        // SAFETY: two integers to fill, which then are ours alone.
+        let (mut reader, writer) = unsafe {
+            assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+            (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
+        };
+        let helper = Helper::start("ff-step: waits", || {
+            std::thread::sleep(Duration::from_secs(20));
+            b"late".to_vec()
+        });
+        let helper = helper.expect("starts");
+        drop(writer);
+        let begin = Instant::now();
+        assert_eq!(reader.read(&mut [0; 1]).expect("ends"), 0);
+        assert!(
+            !helper.is_done(),
+            "it was waited for, {:?}",
+            begin.elapsed()
+        );
+        signal_child(helper.pid, libc::SIGKILL);
     }
 
     #[test]
