@@ -7,9 +7,6 @@ use iced_x86::FlowControl;
 use crate::naming::short_name;
 use crate::report_builder::Builder;
 
-/// Begins the reason why a loop has no flag, where nothing that others write can end it.
-pub const ENDLESS: &str = "nothing ends the loop: ";
-
 impl Builder<'_> {
     /// Why nothing can end the loop, whoever writes what.
     pub(crate) fn endless(&self) -> Option<String> {
@@ -57,7 +54,6 @@ mod tests {
     use flagfinder_machine::Window;
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
-    use super::ENDLESS;
     use crate::report::ThreadName;
 
     /// Is the instruction, made again and again, told to be a loop without an end?
@@ -74,7 +70,7 @@ mod tests {
             name: String::new(),
         };
         let report = crate::find_in_window(&window, &names, thread);
-        report.reason.starts_with(ENDLESS)
+        report.facts.endless.is_some()
     }
 
     #[test]

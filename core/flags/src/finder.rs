@@ -7,7 +7,6 @@ use flagfinder_code::Spot;
 use flagfinder_machine::Window;
 
 use crate::access_path::Explorer;
-use crate::endless::ENDLESS;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::places::Places;
@@ -100,7 +99,11 @@ pub fn report(
     }
     let mut groups = builder.groups(&flags);
     let kind = builder.kind(flags.first());
-    let (verdict, reason) = builder.verdict(&flags, call_first, kind);
+    let endless = builder.endless();
+    let (verdict, reason) = match &endless {
+        Some(why) => (Verdict::NoFlag, format!("nothing ends the loop: {why}")),
+        None => builder.verdict(&flags, call_first, kind),
+    };
     let mut notes = Vec::new();
     if analysis.interprets && verdict != Verdict::NoFlag {
         notes.push(OF_INTERPRETER.to_string());
@@ -157,6 +160,7 @@ pub fn report(
             rewritten: touched::rewritten(window, analysis),
             reads: touched::read(window, analysis),
             reads_news: false,
+            endless,
             task: None,
         },
         ..Report::nothing(verdict, "")
@@ -482,9 +486,6 @@ impl Builder<'_> {
 
     fn verdict(&self, flags: &[Flag], call_first: bool, kind: LoopKind) -> (Verdict, String) {
         let enough = enough(self.outside.live);
-        if let Some(why) = self.endless() {
-            return (Verdict::NoFlag, format!("{ENDLESS}{why}"));
-        }
         match flags.first() {
             Some(flag) if call_first => (
                 Verdict::SyscallLoop,

@@ -55,7 +55,6 @@ use flagfinder_machine::Window;
 pub use choose_thread::has_flag;
 pub use counted_call::{asks_anew, find_in_calls};
 pub use discover::{discover, Discovered, Discovery};
-pub use endless::ENDLESS;
 pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use finder::OF_INTERPRETER;
 pub use flagfinder_analysis::LoopKind;

@@ -437,6 +437,8 @@ pub struct Facts {
     pub reads: Vec<(u64, u32)>,
     /// Others change one of these nearly all the time.
     pub reads_news: bool,
+    /// Why nothing that others write can end its loop.
+    pub endless: Option<String>,
     /// Number of the task whose loop it is, which a scheduler hands from thread to thread.
     pub task: Option<u64>,
 }

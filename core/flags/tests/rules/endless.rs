@@ -69,7 +69,7 @@ fn a_list_whose_links_change_is_no_circle() {
         .changing(HEAP + NEXT, other)
         .changing(SECOND + NEXT, other);
     let told = alone(changes).report.reason;
-    assert!(!told.starts_with(flagfinder_flags::ENDLESS), "{told}");
+    assert!(!told.starts_with("nothing ends the loop"), "{told}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flagfinder_code::{Code, Spot, Whose};
 use flagfinder_files::{facts_of, path_of_process};
-use flagfinder_flags::{Flag, ENDLESS};
+use flagfinder_flags::Flag;
 use flagfinder_linux::clock;
 use flagfinder_linux::proc::{is_over, link, Stat};
 use flagfinder_linux::syscalls::{self, Role};
@@ -155,7 +155,7 @@ pub fn examine(
         return Examined::of(State::Waits(vec![obstacle]), Vec::new(), at);
     }
     // More of a processor would not end such a loop.
-    if stepped.is_some_and(|thread| thread.reason.starts_with(ENDLESS)) {
+    if stepped.is_some_and(|thread| thread.facts.endless.is_some()) {
         return Examined::end(busy(&activity, stepped));
     }
     // Who had the processors then is not in a core.
@@ -384,17 +384,18 @@ fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     let at = stepped.and_then(|thread| thread.spin_loop.as_ref()?.function.as_deref());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let share = activity.cpu.max(activity.wants) * 100.0;
-    let endless = stepped.and_then(|thread| thread.reason.strip_prefix(ENDLESS));
-    let endless = endless.map_or(String::new(), |why| {
-        format!("; nothing ends its loop: {why}")
-    });
-    let is_seen = !endless.is_empty() || stepped.is_some_and(|thread| thread.facts.gets_on);
-    let what = match is_seen {
-        true => format!("it computes{place}, and uses {share:.0} % of a processor{endless}"),
-        false => format!(
+    let endless = stepped.and_then(|thread| thread.facts.endless.as_deref());
+    let gets_on = stepped.is_some_and(|thread| thread.facts.gets_on);
+    let what = match endless {
+        Some(why) => {
+            format!("nothing ends its loop{place}: {why}; it uses {share:.0} % of a processor")
+        }
+        None if gets_on => format!("it computes{place}, and uses {share:.0} % of a processor"),
+        None => format!(
             "it uses {share:.0} % of a processor{place}; whether it waits for anything is not known"
         ),
     };
+    let is_seen = endless.is_some() || gets_on;
     End::computes(what, is_seen)
 }
 
