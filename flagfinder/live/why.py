@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.interpreters.python_sources import is_library
@@ -31,11 +31,13 @@ from flagfinder.shared.visible import quote_command
 if TYPE_CHECKING:
     from flagfinder.interpreters.fields import InSourceFields, SourceSpotFields
     from flagfinder.live.fields import LinkFields, RootFields, WhyFields
-    from flagfinder.shared.spot import PlaceFields, SpotFields
+    from flagfinder.shared.spot import SpotFields
     from flagfinder.trace.trace import Trace
 
     Hear = Callable[[int, list[int], str | None], object]
 
+# So many callers of a place are told.
+_CALLERS = 3
 # Ends of chains that what a script or Python asks may explain.
 _OF_CODE = ("unknown", "timer", "deadlock")
 
@@ -135,14 +137,14 @@ def _add_places(raw: WhyFields, in_source: InSourceFields) -> None:
         frames = in_source["stacks"].get(tid, []) if tid is not None else []
         own = [frame for frame in frames if not is_library(frame["file"])]
         if own and waits.get("at") is None:
-            first, *callers = map(_place, own)
-            at = cast("SpotFields", first)
-            if callers:
-                at["called_at"] = callers[0]
-            waits["at"] = at
+            outermost, *inner = (_place(frame) for frame in reversed(own[: 1 + _CALLERS]))
+            for at in inner:
+                at["called_at"] = outermost
+                outermost = at
+            waits["at"] = outermost
 
 
-def _place(frame: SourceSpotFields) -> PlaceFields:
+def _place(frame: SourceSpotFields) -> SpotFields:
     return {
         "function": frame["function"],
         "file": frame["file"],

@@ -203,13 +203,16 @@ class _Names:
         return is_near and link.known in ("seen", "by-reference")
 
 
+_CALLED = (", called at ", ", from ", ", from ")
+
+
 def _at(spot: Spot | None) -> Line:
     """Where a thread stands, and where its author called that: the mistake is often there."""
     if spot is None:
         return []
     line: Line = [(" at ", ""), (str(spot), "place")]
-    if spot.caller is not None:
-        line += [(", called at ", ""), (str(spot.caller), "place")]
+    for how, caller in zip(_CALLED, spot.callers, strict=False):
+        line += [(how, ""), (str(caller), "place")]
     return line
 
 

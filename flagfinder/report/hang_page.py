@@ -45,10 +45,11 @@ def hang_page(graph: EventGraph, found: Diagnosis) -> str:
     """The page, as HTML without references to anything outside."""
     path = critical_path(graph, found.tid, found.start, found.start + found.dur, _SEGMENTS)
     data = _Timeline(graph, found, path).data()
+    first, *more = story(found, path)
     parts = {
-        "TITLE": escape(f"{found.hang_class}: thread {found.tid} ({found.thread})"),
+        "TITLE": escape(first),
         "SUBTITLE": escape(_subtitle(graph.summary())),
-        "STORY": "".join(f"<li>{escape(line)}</li>" for line in story(found, path)),
+        "STORY": "".join(f"<li>{escape(line)}</li>" for line in more),
         "LEGEND": "".join(
             _key(kind) for kind in _COLORS if kind in {data["kinds"][a[3]] for a in data["arrows"]}
         ),

@@ -67,8 +67,8 @@ def _who(node: WhyNode) -> str:
 def _whole(spot: Spot) -> str:
     """With the path of the file."""
     path = f" ({spot.file})" if spot.file is not None and "/" in spot.file else ""
-    caller = f", called at {spot.caller}" if spot.caller is not None else ""
-    return f"{spot}{path}{caller}"
+    callers = "".join(f", called at {caller}" for caller in spot.callers)
+    return f"{spot}{path}{callers}"
 
 
 def _evidence(number: int, link: WhyLink) -> str:

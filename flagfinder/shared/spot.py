@@ -23,9 +23,9 @@ class PlaceFields(TypedDict):
 
 
 class SpotFields(PlaceFields):
-    """``called_at``: of the place where a thread stands, where the author's code called it."""
+    """``called_at``: where the author's code called this function, up to three times."""
 
-    called_at: NotRequired[PlaceFields]
+    called_at: NotRequired[SpotFields]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Spot:
     def from_raw(cls, raw: SpotFields | PlaceFields) -> Spot:
         """Reads a SPOT object of the engine's JSON."""
         offset = raw["offset"]
-        called_at: PlaceFields | None = raw.get("called_at")  # type: ignore[assignment]
+        called_at: SpotFields | None = raw.get("called_at")  # type: ignore[assignment]
         return cls(
             raw["function"],
             raw["file"],
@@ -63,6 +63,11 @@ class Spot:
         called_at = self.called_at
         is_news = called_at is not None and (called_at.file is not None or self.file is None)
         return called_at if is_news else None
+
+    @property
+    def callers(self) -> list[Spot]:
+        """The innermost first."""
+        return [] if self.caller is None else [self.caller, *self.caller.callers]
 
     def __str__(self) -> str:
         """`one() dead.c:5`; without lines `one() in dead`; without names `dead+0x1216`."""

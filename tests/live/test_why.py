@@ -89,6 +89,7 @@ SCENARIOS = {
     "pipe_of_two_children": 2,
     "job_done_before_the_wait": 1,
     "pipe_of_two_servers": 2,
+    "eventfd_of_a_child": 1,
 }
 
 

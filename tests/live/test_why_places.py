@@ -322,6 +322,34 @@ def test_a_place_in_a_compiled_script_is_one_of_its_source(
     assert where == (("waits", "waits.ts", 20) if is_compiled else ("waits", "waits.js", 3))
 
 
+RUNS = """\
+"use strict";
+function spins() {
+    let sum = 0;
+    while (!globalThis.never) sum += 1;
+    return sum;
+}
+function begins() { return spins(); }
+console.log("ready");
+begins();
+"""
+
+
+def test_a_function_of_javascript_that_runs_is_told(tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        live_or_skip("node is not installed")
+    script = tmp_path / "runs.js"
+    script.write_text(RUNS)
+    with started(["node", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        report = why(process.pid)
+    # It computes, or is seen to poll.
+    at = (report["links"] or [report["root"]])[0]["at"]
+    assert (at["function"], Path(at["file"]).name) == ("spins", "runs.js")
+    called = at["called_at"]
+    assert (called["function"], called["line"]) == ("begins", 7)
+
+
 AWAITS = """\
 "use strict";
 const http = require("node:http");

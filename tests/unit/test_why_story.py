@@ -104,12 +104,14 @@ def test_a_thread_that_waits_for_itself_and_a_long_circle() -> None:
 
 
 def test_a_link_says_who_called_the_function_in_which_its_thread_stands() -> None:
-    at = {**spot("take", 5), "called_at": spot("serve", 40)}
+    outer = {**spot("serve", 40), "called_at": spot("begin", 60)}
+    at = {**spot("take", 5), "called_at": outer}
     links = [link(node(1), node(2), at=at), link(node(2), node(1), at=spot("two", 8))]
     told = report(links, "deadlock", "x", node(1)).story
     assert told[0].startswith("deadlock: thread 1 (dead) at take() dead.c:5 and thread 2 at two()")
     assert told[1].startswith(
-        "thread 1 at take() dead.c:5, called at serve() dead.c:40, waits for mutex a, owed by"
+        "thread 1 at take() dead.c:5, called at serve() dead.c:40, from begin() dead.c:60, waits "
+        "for mutex a, owed by"
     )
 
 

@@ -37,6 +37,9 @@ pub struct Spot {
     pub called_at: Option<Box<Spot>>,
 }
 
+/// So many callers are told of a place: what an author wraps a wait in has few more.
+const CALLERS: usize = 3;
+
 /// The nearer to the author the smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
@@ -64,6 +67,7 @@ const SYSTEM_FOLDERS: &[&str] = &[
     "/usr/include/",
     "/usr/local/go/src/",
     "/usr/share/go",
+    "/usr/share/perl",
     "/rustc/",
     "<frozen ",
     "<built-in",
@@ -79,6 +83,8 @@ const PACKAGE_PARTS: &[&str] = &[
     "/pkg/mod/",
     "/node_modules/",
     "/vendor/",
+    "/local/share/perl",
+    "/lib/perl5/",
 ];
 /// What the file names of virtual machines begin with.
 const MACHINES: &[&str] = &[
@@ -148,7 +154,7 @@ impl Spot {
         self.file.as_deref().map_or(Whose::System, whose_file)
     }
 
-    /// The innermost of the author's own, or else of a package, with the next one as its caller.
+    /// The innermost of the author's own, or else of a package, with the next ones as its callers.
     pub fn first_own<'s>(spots: impl IntoIterator<Item = (Whose, &'s Spot)>) -> Option<Spot> {
         let mut known: Vec<(Whose, &Spot)> = spots
             .into_iter()
@@ -156,11 +162,13 @@ impl Spot {
             .collect();
         // Those that are alike stay in their order.
         known.sort_by_key(|(whose, _)| *whose);
-        let (whose, first) = known.first()?;
-        let caller = known.get(1).filter(|(of, _)| of == whose);
-        Some(Spot {
-            called_at: caller.map(|(_, spot)| Box::new((*spot).clone())),
-            ..(*first).clone()
+        let (whose, _) = *known.first()?;
+        let alike = known.iter().take_while(|(of, _)| *of == whose);
+        let told: Vec<&Spot> = alike.map(|(_, spot)| *spot).take(1 + CALLERS).collect();
+        let outermost_first = told.into_iter().rev().cloned();
+        outermost_first.fold(None, |caller, spot| {
+            let called_at = caller.map(Box::new);
+            Some(Spot { called_at, ..spot })
         })
     }
 }
@@ -264,6 +272,8 @@ mod tests {
                 "/home/me/.cargo/registry/src/x/tokio-1.0/src/park.rs",
                 Whose::Package,
             ),
+            ("/usr/share/perl/5.36/Thread/Queue.pm", Whose::System),
+            ("/usr/local/share/perl/5.36.0/Moose.pm", Whose::Package),
         ] {
             assert_eq!(whose_file(path), whose, "{path}");
         }

@@ -26,7 +26,7 @@ pub mod unix;
 
 pub use inherited::{Inherited, Sure};
 pub use look::{look, Holder, How, Look, Looked};
-pub use owners::{is_fifo, is_queue, Owner, Owners};
+pub use owners::{eventfd, is_fifo, is_queue, Owner, Owners};
 pub use ready::{untaken, Because, Untaken};
 pub use relatives::{awaited, children, descendants};
 pub use sockets::Sockets;

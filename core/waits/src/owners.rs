@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Who else has a pipe, socket, terminal, message queue or /dev/fuse open: found by what
+//! Who else has a pipe, eventfd, socket, terminal, message queue or /dev/fuse open: found by what
 //! /proc/*/fd links to.
 
 use std::fs;
@@ -82,12 +82,22 @@ impl Owners {
                 let Ok(target) = fs::read_link(entry.path()) else {
                     continue;
                 };
-                let target = target.to_string_lossy();
                 let number = entry.file_name();
                 let fd = number.to_str().and_then(|n| n.parse().ok()).unwrap_or(-1);
-                let has_ends = ["pipe:", "socket:", "/dev/pts/", "/dev/ptmx", "/dev/fuse"]
-                    .iter()
-                    .any(|kind| target.starts_with(kind));
+                let target = match target.to_string_lossy() {
+                    target if target == EVENTFD => eventfd(pid, fd).into(),
+                    target => target,
+                };
+                let has_ends = [
+                    "eventfd:",
+                    "pipe:",
+                    "socket:",
+                    "/dev/pts/",
+                    "/dev/ptmx",
+                    "/dev/fuse",
+                ]
+                .iter()
+                .any(|kind| target.starts_with(kind));
                 if !has_ends && !is_fifo(pid, fd) && !is_queue(pid, fd, &target) {
                     continue;
                 }
@@ -103,6 +113,18 @@ impl Owners {
         }
         map
     }
+}
+
+/// What all descriptors of an eventfd link to.
+const EVENTFD: &str = "anon_inode:[eventfd]";
+
+/// What tells a process's eventfd from others, as a key of [`Owners`].
+pub fn eventfd(pid: u32, fd: i32) -> String {
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    let id = info
+        .lines()
+        .find_map(|line| line.strip_prefix("eventfd-id:"));
+    format!("eventfd:{}", id.map_or("", str::trim))
 }
 
 fn is_gone(error: &std::io::Error) -> bool {

@@ -4,6 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -362,6 +365,22 @@ static void pipe_of_two_servers(const char *folder)
     read_one(ends[0]);
 }
 
+/* A child is to write the eventfd that its parent made for it, as the shells of containers do. */
+static void eventfd_of_a_child(const char *folder)
+{
+    (void)folder;
+    struct pollfd ready = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN};
+    pid_t child = fork();
+    if (child == 0) {
+        sleep(1000);
+        uint64_t one = 1;
+        exit(write(ready.fd, &one, sizeof one) != sizeof one);
+    }
+    settle();
+    truth("timer", child, child);
+    poll(&ready, 1, -1);
+}
+
 const struct scenario in_processes[] = {
     {"execs_beside_a_traced_thread", execs_beside_a_traced_thread},
     {"file_locks", file_locks},
@@ -378,5 +397,6 @@ const struct scenario in_processes[] = {
     {"shared_condition", shared_condition},
     {"pipe_of_two_children", pipe_of_two_children},
     {"pipe_of_two_servers", pipe_of_two_servers},
+    {"eventfd_of_a_child", eventfd_of_a_child},
     {NULL, NULL},
 };

@@ -164,10 +164,14 @@ pub fn examine(
     }
     let starved = || stopped::starved(pid, &activity);
     if let Some(obstacle) = (!is_dead).then(starved).flatten() {
-        return Examined::bare(State::Waits(vec![obstacle]));
+        let at = in_runtime(process, &activity);
+        return Examined::of(State::Waits(vec![obstacle]), Vec::new(), at);
     }
     if activity.wants >= thread_ways::HOT && !is_dead {
-        return Examined::end(busy(&activity, stepped));
+        return Examined {
+            at: in_runtime(process, &activity),
+            ..Examined::end(busy(&activity, stepped))
+        };
     }
     let (stack, at) = stack(process, &activity);
     let in_go = activity
@@ -328,12 +332,21 @@ fn is_short(timeout: Timeout) -> bool {
 
 fn stack(process: &Process, activity: &Activity) -> (Vec<Code>, Option<Spot>) {
     let Some(call) = activity.call else {
-        return Default::default();
+        return (Vec::new(), in_runtime(process, activity));
     };
     let (stack, at) = process.stack(&call);
     let of_java = || java::place(process, activity.tid);
-    let of_v8 = || Spot::first_own(process.calls_of_v8(&call).iter().map(|(w, s)| (*w, s)));
-    (stack, at.or_else(of_java).or_else(of_v8))
+    (
+        stack,
+        at.or_else(of_java)
+            .or_else(|| in_runtime(process, activity)),
+    )
+}
+
+/// Where the author's code is in what the thread's runtime executes.
+fn in_runtime(process: &Process, activity: &Activity) -> Option<Spot> {
+    let calls = process.calls_of_runtime(activity.tid);
+    Spot::first_own(calls.iter().map(|(whose, spot)| (*whose, spot)))
 }
 
 /// Is it a thread of the process that only looks for a goroutine to run?

@@ -18,7 +18,7 @@ use super::terminal;
 use crate::effects::Effect;
 use flagfinder_waits::descriptor::{self, between, is_epoll, tells_once, watches_of};
 use flagfinder_waits::internet::connection;
-use flagfinder_waits::{is_fifo, is_queue, untaken};
+use flagfinder_waits::{eventfd, is_fifo, is_queue, untaken, Owner};
 
 const MOST_WATCHED: usize = 16;
 /// A thread that has been woken goes on sooner.
@@ -237,12 +237,14 @@ fn anonymous(processes: &mut Processes, place: &Place, kind: &str) -> Vec<Obstac
         Some(line.trim())
     };
     match kind {
-        "eventfd" => by_own_threads(
-            processes,
-            place,
-            "an eventfd",
-            Effect::Write(vec![place.fd]),
-        ),
+        "eventfd" => {
+            let own = Effect::Write(vec![place.fd]);
+            let own = by_own_threads(processes, place, "an eventfd", own);
+            match own.iter().all(|one| one.debtors.is_empty()) {
+                true => eventfd_of_others(processes, place).unwrap_or(own),
+                false => own,
+            }
+        }
         "timerfd" => {
             let left = field("it_value:").and_then(timer);
             let end = match left {
@@ -303,6 +305,20 @@ fn timer(text: &str) -> Option<(u64, u32)> {
 }
 
 /// A descriptor by which the process's own threads wake each other.
+/// No other thread of its process can write to it: it was made for those who inherited it.
+fn eventfd_of_others(processes: &mut Processes, place: &Place) -> Option<Vec<Obstacle>> {
+    let key = eventfd(place.pid, place.fd);
+    let is_foreign = |one: &&Owner| ![place.pid, std::process::id()].contains(&one.pid);
+    let others = processes.owners.of(&key).iter().filter(is_foreign);
+    let debtors = others.take(MOST_HOLDERS).map(|owner| {
+        let reason = format!("it has the eventfd, fd {}", owner.fd);
+        let who = Who::Process(owner.pid, Some(key.clone()));
+        Debtor::seen(who, reason).with(Effect::Write(vec![owner.fd]))
+    });
+    let debtors: Vec<Debtor> = debtors.collect();
+    (!debtors.is_empty()).then(|| place.owed("an eventfd", debtors))
+}
+
 fn by_own_threads(
     processes: &mut Processes,
     place: &Place,

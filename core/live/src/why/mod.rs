@@ -34,6 +34,7 @@ mod locked;
 mod mounts;
 mod next;
 mod obstacle;
+mod perl;
 mod place;
 mod process;
 mod recorded;

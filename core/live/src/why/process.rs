@@ -14,6 +14,7 @@ use flagfinder_replica::CoreFile;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::hotspot::{HotSpot, OF_MACHINE};
+use super::perl;
 use super::runtime;
 use super::v8::{self, Constants};
 use crate::dead::activity;
@@ -208,11 +209,25 @@ impl Process {
         helpers.contains(&tid)
     }
 
-    /// What a thread that is in this call has open in JavaScript, innermost first.
-    pub fn calls_of_v8(&self, call: &Call) -> Vec<(Whose, Spot)> {
-        let of =
-            |inside: &Inside| v8::calls((&inside.names, &*inside.memory), &inside.of_v8, call.sp);
-        self.inside.as_ref().map_or_else(Vec::new, of)
+    /// What a thread has open in the language of its runtime, innermost first. Java's and Python's
+    /// calls are read elsewhere.
+    pub fn calls_of_runtime(&self, tid: u32) -> Vec<(Whose, Spot)> {
+        let Some(inside) = &self.inside else {
+            return Vec::new();
+        };
+        let (names, memory) = (&inside.names, &*inside.memory);
+        let call = self.activity(tid).and_then(|activity| activity.call);
+        let of_v8 = match call {
+            Some(call) => v8::calls((names, memory), &inside.of_v8, call.sp),
+            None if self.is_dead => Vec::new(),
+            None => v8::calls_while_running((names, memory), &inside.of_v8, tid),
+        };
+        if !of_v8.is_empty() {
+            return of_v8;
+        }
+        let mut threads = names.input().threads.iter();
+        let fs_base = threads.find(|thread| thread.tid == tid);
+        perl::calls(names, memory, fs_base.and_then(|thread| thread.fs_base))
     }
 
     /// Where async functions of JavaScript are suspended.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! All open calls of all threads of a process, those of an interpreter among the machine's.
 //!
-//! In: a process, and what its interpreter says. Out: [`ThreadStack`]s. A thread that runs is not
-//! stopped: of it only the interpreter's calls and its loop are told. Blind spot: where C code that
-//! Python called calls Python again, Python's calls are told together, innermost.
+//! In: a process, and what its interpreter says. Out: [`ThreadStack`]s. A thread that runs is only
+//! stopped for V8's: of it the interpreter's calls and its loop are told. Blind spot: where C code
+//! that Python called calls Python again, Python's calls are told together, innermost.
 
 use flagfinder_code::{Spot, Whose};
 use flagfinder_linux::syscalls;
@@ -37,9 +37,13 @@ pub fn stacks(
             Some(_) => java::calls(process, tid),
             None => Vec::new(),
         };
-        let mut frames = match of_java.is_empty() {
+        let of_runtime = match of_java.is_empty() && of_source.is_empty() {
+            true => process.calls_of_runtime(tid),
+            false => of_java,
+        };
+        let mut frames = match of_runtime.is_empty() {
             true => merged(&machine, of_source),
-            false => above(&machine, of_java),
+            false => above(&machine, of_runtime),
         };
         if frames.is_empty() {
             let found = in_loop(tid).map(|spot| OpenCall {
@@ -74,16 +78,16 @@ fn machine(process: &Process, tid: u32) -> Vec<OpenCall> {
     told.collect()
 }
 
-/// Java's calls stand behind what they called: frames of its code tell the machine nothing.
-fn above(machine: &[OpenCall], of_java: Vec<(Whose, Spot)>) -> Vec<OpenCall> {
+/// A runtime's calls stand behind what they called: frames of its code tell the machine nothing.
+fn above(machine: &[OpenCall], of_runtime: Vec<(Whose, Spot)>) -> Vec<OpenCall> {
     let is_native = |call: &&OpenCall| call.sure && call.spot.module.is_some();
     let native = machine.iter().take_while(is_native).cloned();
-    let of_java = of_java.into_iter().map(|(whose, spot)| OpenCall {
+    let of_runtime = of_runtime.into_iter().map(|(whose, spot)| OpenCall {
         spot,
         own: whose == Whose::Own,
         sure: true,
     });
-    native.chain(of_java).collect()
+    native.chain(of_runtime).collect()
 }
 
 /// Calls of Python stand where the machine's code evaluates them, in place of that.

@@ -4,7 +4,8 @@
 //! In: the open calls of its threads. Out: of each, the call of the program's author that the
 //! runner made. Runners: pytest, unittest, Rust's libtest, Go's testing, JUnit and TestNG; jest,
 //! mocha, vitest and node's own. Of ctest, and of a make that tests, the command is told that it
-//! runs. Blind spots: tests that an event loop runs, and threads that run.
+//! runs. Blind spots: tests that an event loop runs, and threads that run, but for
+//! those of JavaScript and Perl.
 
 use std::time::Duration;
 
@@ -183,15 +184,15 @@ fn calls(process: &Process, tid: u32, in_source: &InSource) -> Vec<(Whose, Spot)
         return told.collect();
     }
     let Some(call) = process.activity(tid).and_then(|activity| activity.call) else {
-        return Vec::new();
+        return process.calls_of_runtime(tid);
     };
     let of_java = java::calls(process, tid);
     if !of_java.is_empty() {
         return of_java;
     }
-    let of_v8 = process.calls_of_v8(&call);
-    if !of_v8.is_empty() {
-        return of_v8;
+    let of_runtime = process.calls_of_runtime(tid);
+    if !of_runtime.is_empty() {
+        return of_runtime;
     }
     let Some(inside) = &process.inside else {
         return Vec::new();

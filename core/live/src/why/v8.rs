@@ -11,8 +11,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, Names, Spot, Whose};
+use flagfinder_step::Pause;
 use rustc_hash::FxHashMap;
 
 use super::source_map::SourceMap;
@@ -20,6 +22,8 @@ use super::source_map::SourceMap;
 /// What the names of files begin with that may hold V8.
 const MODULES: [&str; 2] = ["node", "libnode"];
 const MOST_FRAMES: usize = 256;
+/// Within which a running thread must stop.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// Most bytes of a stack, of a source, and of a name.
 const STACK: u64 = 1 << 20;
 const SOURCE: u64 = 1 << 23;
@@ -89,6 +93,63 @@ pub fn calls(
     V8::of(names, memory, constants).map_or_else(Vec::new, |v8| v8.calls(sp))
 }
 
+/// The same of a thread that runs: it is held while its stack is read.
+pub fn calls_while_running(
+    (names, memory): (&Names, &dyn AddressSpace),
+    constants: &Constants,
+    tid: u32,
+) -> Vec<(Whose, Spot)> {
+    let read = || {
+        // What names need of files is read before.
+        V8::of(names, memory, constants)?;
+        let pause = Pause::of(tid, PATIENCE).ok()?;
+        let begin = pause.tracee().registers_before_call().ok()?.rsp;
+        let bytes = stack(names, memory, begin);
+        pause.end();
+        Some((begin, bytes))
+    };
+    let Some((begin, bytes)) = read() else {
+        return Vec::new();
+    };
+    let memory = Held {
+        memory,
+        begin,
+        bytes: &bytes,
+    };
+    calls((names, &memory), constants, begin)
+}
+
+/// Memory, and of the stack what it was while its thread was held.
+struct Held<'a> {
+    memory: &'a dyn AddressSpace,
+    begin: u64,
+    bytes: &'a [u8],
+}
+
+impl AddressSpace for Held<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let begin = address.checked_sub(self.begin);
+        let held = begin.and_then(|at| self.bytes.get(usize::try_from(at).ok()?..));
+        match held.and_then(|held| held.get(..buffer.len())) {
+            Some(held) => {
+                buffer.copy_from_slice(held);
+                buffer.len()
+            }
+            None => self.memory.read(address, buffer),
+        }
+    }
+}
+
+/// What a thread has on its stack, from this stack pointer on.
+fn stack(names: &Names, memory: &dyn AddressSpace, sp: u64) -> Vec<u8> {
+    let mut maps = names.input().maps.iter();
+    let end = maps.find_map(|maps| maps.at(sp)).map_or(sp, |map| map.end);
+    let mut bytes = vec![0; end.saturating_sub(sp).min(STACK) as usize];
+    let got = memory.read(sp, &mut bytes);
+    bytes.truncate(got);
+    bytes
+}
+
 /// Where its async functions are suspended, the innermost ones.
 pub fn awaits(
     (names, memory): (&Names, &dyn AddressSpace),
@@ -119,14 +180,9 @@ impl<'a> V8<'a> {
 
     /// Of a thread whose stack pointer this is.
     fn calls(&self, sp: u64) -> Vec<(Whose, Spot)> {
-        let mut maps = self.names.input().maps.iter();
-        let Some(stack) = maps.find_map(|maps| maps.at(sp)) else {
-            return Vec::new();
-        };
-        let end = stack.end.min(sp.saturating_add(STACK));
-        let mut bytes = vec![0; end.saturating_sub(sp) as usize];
-        let got = self.memory.read(sp, &mut bytes);
-        let words = bytes[..got].chunks_exact(8).zip((sp..).step_by(8));
+        let bytes = stack(self.names, self.memory, sp);
+        let end = sp.saturating_add(bytes.len() as u64);
+        let words = bytes.chunks_exact(8).zip((sp..).step_by(8));
         let mut frames = words.filter_map(|(word, at)| {
             let outer = u64::from_le_bytes(word.try_into().ok()?);
             (at + 16..end).contains(&outer).then_some(at)
