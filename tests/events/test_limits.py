@@ -5,19 +5,17 @@ kernels whose sched_switch tells less."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import made_up_events
 import pytest
 from event_recorder import Recorded, Recorder, wakes
-from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run
-from made_up_events import THREADS, event_file, events, facts, sleeps, wakes
+from harness import assert_four_parts, flagfinder, run, with_processes
+from made_up_events import THREADS, event_file, events, facts, sleeps
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
@@ -104,29 +102,17 @@ def test_with_room_all_processes_are_followed(tmp_path: Path) -> None:
     assert len(re.findall(r"exec (\d+) process \1 sleep", dumped)) == 6
 
 
-def test_a_graph_is_built_where_no_thread_may_be_started() -> None:
-    """As in a container whose pids.max is reached; the limit on a user's processes is the same."""
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        live_or_skip("becoming another user needs root and setpriv (util-linux)")
-    # A user whose only processes these are, and who may use whatever folder Python is in.
-    capable = [f"--{what}-caps=-all,+dac_override" for what in ("inh", "ambient")]
-    becomes = ["setpriv", f"--reuid={1_000_000 + os.getpid()}", "--clear-groups", *capable]
-    with tempfile.TemporaryDirectory(prefix="flagfinder-limit-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o777)
-        threads = facts(THREADS, [{"tid": 7, "pid": 7, "name": "app"}])
-        lines = events(*sleeps(1000, 7), *wakes(5000, 7), *sleeps(9000, 7))
-        recording = event_file(folder / "run.events", threads, lines)
-        built = set()
-        for most in range(1, 7):
-            graph = folder / f"{most}.graph"
-            words = [*FLAGFINDER, "graph", "build", recording, "-o", graph]
-            ran = run([*becomes, "prlimit", f"--nproc={most}", *words], timeout=60)
-            assert "panicked" not in ran.stderr, (most, ran.stderr)
-            # The first thread notices Ctrl-C.
-            if most == 1:
-                assert_four_parts(ran.stderr, "The operating system refused a request")
-                continue
-            assert ran.returncode == 0, (most, ran.stderr)
-            built.add(flagfinder("graph", "query", graph, "--json").stdout)
-        assert len(built) == 1 and '"tid": 7' in built.pop()
+def test_a_graph_is_built_where_no_thread_may_be_started(tmp_path: Path) -> None:
+    threads = facts(THREADS, [{"tid": 7, "pid": 7, "name": "app"}])
+    lines = events(*sleeps(1000, 7), *made_up_events.wakes(5000, 7), *sleeps(9000, 7))
+    recording = event_file(tmp_path / "run.events", threads, lines)
+    built = set()
+    for most in range(1, 7):
+        graph = tmp_path / f"{most}.graph"
+        ran = with_processes(most, "graph", "build", recording, "-o", graph)
+        if most == 1:  # none that notices Ctrl-C
+            assert_four_parts(ran.stderr, "The operating system refused a request")
+            continue
+        assert ran.returncode == 0, (most, ran.stderr)
+        built.add(flagfinder("graph", "query", graph, "--json").stdout)
+    assert len(built) == 1 and '"tid": 7' in built.pop()
