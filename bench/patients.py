@@ -224,6 +224,7 @@ PATIENTS: dict[str, Start] = {
     "redis under load": _redis,
     "rsyslogd, kernel messages": _rsyslogd,
 }
+ALONE = [_rsyslogd]  # two would take each other's messages
 _NEEDS: dict[Start, str] = {_redis: "redis-server", _rsyslogd: "rsyslogd"}
 
 

@@ -3,15 +3,16 @@
 
 Looks at running programs again and again, and at some it is killed in the middle. Each patient
 checks itself: servers whose clients check their answers, programs that check their own results.
-What the kernel tells of them is compared before and after. Their work is counted in windows of
-time, with looks and without them by turns; on a busy machine that tells nothing, and
---without-throughput leaves it out. Where there are two processors, the patient keeps to one and the
-looks begin on the others. Asserts nothing.
+What the kernel tells of them is compared before and after, and so is their work beside that of a
+twin that is never looked at, in windows of time; --without-throughput leaves it out. rsyslogd can't
+have a twin: its work is compared with itself. Where there are two processors, the patients keep to
+one and the looks begin on the others. Asserts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -20,15 +21,15 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from measure import machine, median, table
-from patients import PATIENTS, Patient, Start, lacks
+from patients import ALONE, PATIENTS, Patient, Start, lacks
 
 SPIN = [sys.executable, "-P", "-m", "flagfinder", "spin"]
-WINDOW = 3.0  # seconds
+WINDOW, WINDOWS = 3.0, 10  # seconds, and how many before and after
 MOMENTS = 8  # at which the state is noted, before and after: some of it changes all the time
 SETTLES = 60.0  # seconds: on a busy machine a timer's signal may pend at all moments
 GROWS = 1024  # KiB of RssShmem
@@ -44,7 +45,8 @@ class Cost:
     pauses: list[float] = field(default_factory=list)
     flags: int = 0
     killed: int = 0
-    ratios: list[float] = field(default_factory=list)
+    before: list[float] = field(default_factory=list)
+    after: list[float] = field(default_factory=list)
     grown: int = 0
     changed: list[str] = field(default_factory=list)
     well: bool = False
@@ -68,11 +70,12 @@ class Cost:
                 "ms paused": _short(median(self.pauses)),
                 "greatest ms": _short(max(self.pauses)),
             }
-        if self.ratios:
+        if self.before:
+            usual = median(self.before)
             row |= {
-                "throughput": round(median(self.ratios), 3),
-                "throughput, from": round(min(self.ratios), 3),
-                "throughput, to": round(max(self.ratios), 3),
+                "speed after": round(median(self.after) / usual, 3),
+                "its windows": _span(self.after, usual),
+                "windows before": _span(self.before, usual),
             }
         row["RssShmem grew, KiB"] = self.grown
         if self.changed:
@@ -82,6 +85,10 @@ class Cost:
 
 def _short(value: float) -> float:
     return float(f"{value:.3g}")
+
+
+def _span(ratios: list[float], usual: float) -> str:
+    return f"{min(ratios) / usual:.3f} to {max(ratios) / usual:.3f}"
 
 
 def _fields(path: Path) -> dict[str, str]:
@@ -137,20 +144,26 @@ def _shared(pid: int) -> int:
     return int(_fields(Path(f"/proc/{pid}/status"))["RssShmem"].split()[0])
 
 
-def _rate(patient: Patient, meanwhile: Callable[[], None]) -> float:
-    """Work in a second while something is done."""
-    begin, before = time.monotonic(), patient.work()
-    meanwhile()
-    return (patient.work() - before) / (time.monotonic() - begin)
+def _speeds(patient: Patient, twin: Patient | None) -> list[float]:
+    """Work of a patient in each window: beside its twin's, or in a second."""
+    speeds = []
+    for _ in range(WINDOWS):
+        begin = time.monotonic()
+        before = [each.work() for each in (patient, twin) if each]
+        time.sleep(WINDOW)
+        works = [each.work() for each in (patient, twin) if each]
+        own, *others = [now - then for now, then in zip(works, before, strict=True)]
+        speeds.append(own / (others[0] if others else time.monotonic() - begin))
+    return speeds
 
 
-def _apart(pid: int) -> None:
+def _apart(pid: int, processors: set[int]) -> None:
     """The patient on one processor, this process and its looks on the others."""
-    processors = sorted(os.sched_getaffinity(0))
-    if len(processors) > 1:
+    first, *others = sorted(processors)
+    if others:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), processors[:1])
-        os.sched_setaffinity(0, processors[1:])
+            os.sched_setaffinity(int(task.name), [first])
+        os.sched_setaffinity(0, others)
 
 
 def _look(patient: Patient, cost: Cost) -> bool:
@@ -180,32 +193,28 @@ def measured(start: Start, rounds: int, kills: int, has_throughput: bool) -> Cos
     """Looks so often at one patient, and kills so many further looks."""
     cost = Cost()
     processors = os.sched_getaffinity(0)
-    with (
-        tempfile.TemporaryDirectory(prefix="ff-bench-") as directory,
-        start(Path(directory)) as patient,
-    ):
-        _apart(patient.pid)
+    with contextlib.ExitStack() as open_:
+
+        def begun() -> Patient:
+            folder = open_.enter_context(tempfile.TemporaryDirectory(prefix="ff-bench-"))
+            os.sched_setaffinity(0, processors)  # as what it starts will have it
+            patient = open_.enter_context(start(Path(folder)))
+            _apart(patient.pid, processors)
+            return patient
+
+        patient = begun()
+        twin = begun() if has_throughput and start not in ALONE else None
         before, shared = _state(patient), _shared(patient.pid)
-
-        def looks() -> None:
-            until = time.monotonic() + WINDOW
-            while time.monotonic() < until and len(cost.seconds) < rounds:
-                if not _look(patient, cost):
-                    return
-
-        while not has_throughput and len(cost.seconds) < rounds and not cost.changed:
-            looks()
-        while len(cost.seconds) < rounds and not cost.changed:
-            order: list[Callable[[], None]] = [looks, lambda: time.sleep(WINDOW)]
-            backwards = len(cost.ratios) % 2 == 1
-            rates = [_rate(patient, each) for each in (order[::-1] if backwards else order)]
-            with_looks, without = rates[::-1] if backwards else rates
-            if without:
-                cost.ratios.append(with_looks / without)
+        if has_throughput:
+            cost.before = _speeds(patient, twin)
+        while len(cost.seconds) < rounds and _look(patient, cost):
+            pass
         for _ in range(kills):
             _kill(patient, cost)
         time.sleep(3)  # until the helpers have let go
         cost.changed += _lasting(before, patient)
+        if has_throughput:
+            cost.after = _speeds(patient, twin)
         cost.grown = _shared(patient.pid) - shared
         if cost.grown > GROWS:
             cost.changed.append(f"RssShmem grew by {cost.grown} KiB")
@@ -233,7 +242,7 @@ def main() -> int:
     parser.add_argument(
         "--without-throughput",
         action="store_true",
-        help="do not compare work with looks and without them, as on a busy machine",
+        help="do not compare work after the looks with a twin's",
     )
     parser.add_argument(
         "--json", action="store_true", help="print rows for bench/results/spin.json instead"

@@ -381,6 +381,21 @@ def wait_until_it_spins(process: subprocess.Popen[Any], written: Path, value: in
     wait_for_rounds(process)
 
 
+def with_processes(most: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """flagfinder, where its user may have so many processes and threads: as in a container whose
+    pids.max is reached.
+    """
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        live_or_skip("becoming another user needs root and setpriv (util-linux)")
+    # A user whose only processes these are, and who may use whatever folder Python is in.
+    capable = [f"--{what}-caps=-all,+dac_override" for what in ("inh", "ambient")]
+    user = ["setpriv", f"--reuid={1_000_000 + os.getpid()}", "--clear-groups", *capable]
+    words = [*user, "prlimit", f"--nproc={most}", *FLAGFINDER, *map(str, arguments)]
+    ran = run(words, timeout=60)
+    assert "panicked" not in ran.stderr, (most, ran.stderr)
+    return ran
+
+
 def assert_four_parts(stderr: str, found: str) -> None:
     """An error says what was found, how to fix it and what still works, and is no traceback."""
     assert found in stderr

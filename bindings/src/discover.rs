@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::divergence::show;
 use crate::errors::raise;
 use crate::trace::{to_json, Trace};
-use crate::wait::wait_with_progress;
+use crate::wait::{in_parts, wait_with_progress};
 
 /// JSON of a `Discovery`. `progress` as of `diff`.
 #[pyfunction]
@@ -17,7 +17,7 @@ pub fn discover(
 ) -> PyResult<String> {
     let trace = trace.inner.clone();
     let found = wait_with_progress(py, show(py, progress), move |reporter| {
-        flagfinder_flags::discover(&trace, &|now| reporter.report(now))
+        in_parts(|| flagfinder_flags::discover(&trace, &|now| reporter.report(now)))
     })?;
     Ok(to_json(&found.map_err(raise)?))
 }

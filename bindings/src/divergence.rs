@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::raise;
 use crate::trace::{to_json, Trace};
-use crate::wait::wait_with_progress;
+use crate::wait::{in_parts, wait_with_progress};
 
 #[pyclass(frozen, module = "flagfinder._core")]
 pub struct Divergence {
@@ -39,7 +39,7 @@ pub fn diff(
         let options = engine::Options {
             threads: thread.into_iter().collect(),
         };
-        engine::diff(&normals, &spin, &options, &|now| reporter.report(now))
+        in_parts(|| engine::diff(&normals, &spin, &options, &|now| reporter.report(now)))
     })?
     .map_err(raise)?;
     Ok(Divergence {

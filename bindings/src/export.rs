@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //! Recordings to and from other tools' formats.
 
-use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flagfinder_export as engine;
 use flagfinder_export::{ExportError, Image};
+use flagfinder_files::open_regular;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
@@ -102,7 +102,7 @@ pub fn import_tenet(
             .map(|(path, base)| Image::open(path, *base))
             .collect();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut text = BufReader::new(File::open(&path)?);
+        let mut text = BufReader::new(open_regular(&path)?);
         let (bytes, imported) = engine::import_tenet(&mut text, &images?, &name)?;
         write(&output, |out| Ok(out.write_all(&bytes)?))?;
         Ok(imported)

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::divergence::{show, Divergence};
 use crate::errors::raise;
 use crate::trace::{to_json, Trace};
-use crate::wait::wait_with_progress;
+use crate::wait::{in_parts, wait_with_progress};
 
 /// JSON of a `Report`, about this thread if one is given. `progress` as of `diff`.
 #[pyfunction]
@@ -28,8 +28,11 @@ pub fn find_flags(
             thread,
             ..Options::default()
         };
-        find_flags_in(&spin, &normals, divergence.as_deref(), &options, &|now| {
-            reporter.report(now);
+        let divergence = divergence.as_deref();
+        in_parts(|| {
+            find_flags_in(&spin, &normals, divergence, &options, &|now| {
+                reporter.report(now);
+            })
         })
     })?;
     Ok(to_json(&report.map_err(raise)?))

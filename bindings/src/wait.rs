@@ -3,9 +3,11 @@
 //! progress and notices Ctrl-C.
 
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use flagfinder_failure::Failure;
 
@@ -61,6 +63,20 @@ pub fn wait_with_progress<P: Send + 'static, T: Send + 'static>(
         }
         py.check_signals()?;
     }
+}
+
+/// What rayon does part by part, for which it panics where no thread may be started (pids.max):
+/// this thread does all of it then.
+pub fn in_parts<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    static POOL: LazyLock<Option<ThreadPool>> =
+        LazyLock::new(|| ThreadPoolBuilder::new().build().ok());
+    if let Some(pool) = &*POOL {
+        return pool.install(work);
+    }
+    let alone = ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+    // An error: this thread is the only one of a pool since before. It stays so to its end.
+    std::mem::forget(alone.build());
+    work()
 }
 
 fn next<M>(receiver: Receiver<M>) -> (Receiver<M>, Result<M, RecvTimeoutError>) {

@@ -32,6 +32,7 @@ from flagfinder.shared.visible import quote_command
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126
 EXIT_NOT_FOUND = 127
+_UNBEGUN = 2.0  # s for a program that did not begin: its process has guard's own code
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def guard(
                     status = process.wait()
                     beginning.check()
                     return 128 - status if status < 0 else status
-                because += beginning.missing()
+                if missing := beginning.missing():
+                    because, timeout = because + missing, min(timeout, _UNBEGUN)
                 # The command's own process is asked first, and also if it is one that waits to be
                 # reaped.
                 pids = tuple(dict.fromkeys((process.pid, *family.living())))

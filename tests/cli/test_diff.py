@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness import assert_four_parts, flagfinder
+from harness import assert_four_parts, flagfinder, with_processes
 
 import flagfinder as api
 
@@ -62,6 +62,14 @@ def test_two_good_runs_do_not_part(pair: Pair) -> None:
 def test_a_second_normal_run(pair: Pair) -> None:
     done = flagfinder("diff", "--json", pair.normal, pair.spin, "--normal", pair.normal)
     assert json.loads(done.stdout)["flags"][0]["symbol"] == "ready"
+
+
+def test_it_works_where_no_thread_may_be_started(pair: Pair) -> None:
+    for words in (["diff", pair.normal, pair.spin], ["discover", pair.normal]):
+        usual = flagfinder(*words)
+        ran = with_processes(3, *words)  # the one that works, not those to which it gives parts
+        assert ran.returncode == usual.returncode, ran.stderr
+        assert ran.stdout.split(":")[0] == usual.stdout.split(":")[0], ran.stdout
 
 
 def test_registers_agree_with_the_slice(pair: Pair) -> None:

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import made_up_events
 import pytest
 from event_recorder import Recorded, Recorder, wakes
-from harness import flagfinder, run
+from harness import assert_four_parts, flagfinder, run, with_processes
+from made_up_events import THREADS, event_file, events, facts, sleeps
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
@@ -98,3 +100,19 @@ def test_with_room_all_processes_are_followed(tmp_path: Path) -> None:
     assert [note for note in end["notes"] if note["level"] == "lost"] == []
     dumped = flagfinder("events", "dump", path, "--limit", "100000").stdout
     assert len(re.findall(r"exec (\d+) process \1 sleep", dumped)) == 6
+
+
+def test_a_graph_is_built_where_no_thread_may_be_started(tmp_path: Path) -> None:
+    threads = facts(THREADS, [{"tid": 7, "pid": 7, "name": "app"}])
+    lines = events(*sleeps(1000, 7), *made_up_events.wakes(5000, 7), *sleeps(9000, 7))
+    recording = event_file(tmp_path / "run.events", threads, lines)
+    built = set()
+    for most in range(1, 7):
+        graph = tmp_path / f"{most}.graph"
+        ran = with_processes(most, "graph", "build", recording, "-o", graph)
+        if most == 1:  # none that notices Ctrl-C
+            assert_four_parts(ran.stderr, "The operating system refused a request")
+            continue
+        assert ran.returncode == 0, (most, ran.stderr)
+        built.add(flagfinder("graph", "query", graph, "--json").stdout)
+    assert len(built) == 1 and '"tid": 7' in built.pop()

@@ -271,8 +271,10 @@ def test_guard_ends_where_its_program_never_begins(spins: Path, tmp_path: Path) 
         # What can't be ended would hold a pipe open.
         with (tmp_path / "said").open("wb") as said:
             words = [*FLAGFINDER, "guard", "--after", "1", "--json", "--", mount.app]
+            begin = time.monotonic()
             with started(words, stdout=said, stderr=subprocess.DEVNULL) as guards:
                 assert guards.wait(timeout=120) == 124
+            assert time.monotonic() - begin < 15
         answer = json.loads((tmp_path / "said").read_text())
         assert "its program did not begin: " in answer["because"], answer
         assert f"its server is process {mount.server}" in answer["because"], answer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Tenet's text traces as recordings, so that they can be compared. See `tenet.rs` for the format.
 
-use std::io::{BufRead, ErrorKind};
+use std::io::{BufRead, ErrorKind, Read};
 
 use flagfinder_machine::decoded::Decoded;
 use flagfinder_trace::{End, Info, ModuleId};
@@ -15,6 +15,8 @@ use crate::tenet::REGISTERS;
 
 /// The recording has one process with one thread of this number: the format names none.
 const PID: u32 = 1;
+/// Bytes of a line, which has the registers and accesses of one instruction.
+const LONGEST: u64 = 16 << 20;
 
 /// What was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,11 +53,19 @@ pub fn import_tenet(
         counts: Imported::default(),
     };
     let mut assembler: Option<(Assembler, Vec<ModuleId>)> = None;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.map_err(|error| match error.kind() {
+    for number in 0.. {
+        let mut line = String::new();
+        let bytes = text.take(LONGEST).read_line(&mut line);
+        let bytes = bytes.map_err(|error| match error.kind() {
             ErrorKind::InvalidData => not_tenet(number + 1, "it is no text".into()),
             _ => error.into(),
         })?;
+        if bytes as u64 == LONGEST {
+            return Err(not_tenet(number + 1, "it does not end".into()));
+        }
+        if bytes == 0 {
+            break;
+        }
         if line.trim().is_empty() {
             continue;
         }
@@ -249,6 +259,13 @@ mod tests {
             )
             .unwrap();
         }
+    }
+
+    #[test]
+    fn a_line_that_does_not_end_is_refused() {
+        let text = std::io::BufReader::new(std::io::repeat(b'0'));
+        let error = import_tenet(&mut { text }, &[], "endless").unwrap_err();
+        assert!(error.to_string().contains("line 1: it does not end"));
     }
 
     #[test]

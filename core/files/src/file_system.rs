@@ -5,6 +5,9 @@
 //! away what others wait for, or waits for ever. So only kinds are named here whose files are the
 //! same after they were read. Blind spot: layers of an overlay may lie on another machine.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
 /// Who answers for the files of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -70,6 +73,18 @@ const REMOTE: [u32; 16] = [
     0x2003_0528, // orangefs
     0x786f_4256, // vboxsf
 ];
+/// The kernel makes their files up. Unlike [`Kind::Other`] this leaves out what is not known.
+const MADE_UP: [u32; 9] = [
+    PROC,
+    0x6265_6572, // sys
+    0x7472_6163, // trace
+    0x6462_6720, // debug
+    0x7363_6673, // security
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0xcafe_4a11, // bpf
+    0x6265_6570, // config
+];
 const FUSE: u32 = 0x6573_5546;
 const PROC: u32 = 0x9fa0;
 
@@ -90,6 +105,15 @@ impl Kind {
 
     pub(crate) fn bit(self) -> u32 {
         1 << self as u32
+    }
+}
+
+/// Is a file there none, whatever its kind is? It may take something away from others to read it.
+pub(crate) fn is_made_up(file: &File) -> bool {
+    // SAFETY: a structure of plain numbers, which the kernel fills; an open descriptor.
+    unsafe {
+        let mut told: libc::statfs = std::mem::zeroed();
+        libc::fstatfs(file.as_raw_fd(), &mut told) == 0 && MADE_UP.contains(&(told.f_type as u32))
     }
 }
 

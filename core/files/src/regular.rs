@@ -7,12 +7,15 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::file_system::is_made_up;
+
 /// Opens a regular file to read it. What a patient, a core or a trace names is opened by
 /// [`crate::open_named`].
 ///
 /// A FIFO's or a device's open may block or act (rewind a tape, arm a watchdog), so a handle that
 /// only names the file comes first. It also keeps anybody from putting another file there between
-/// the check and the open.
+/// the check and the open. A link may lead to a file of the kernel's, which may be emptied by
+/// reading it (`/proc/kmsg`).
 ///
 /// # Errors
 /// When there is no such file, or it may not be read; `InvalidInput`: it is not regular.
@@ -21,7 +24,7 @@ pub fn open_regular(path: &Path) -> Result<File> {
         .read(true)
         .custom_flags(libc::O_PATH)
         .open(path)?;
-    if !handle.metadata()?.is_file() {
+    if !handle.metadata()?.is_file() || is_made_up(&handle) {
         return Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"));
     }
     File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
@@ -45,6 +48,7 @@ mod tests {
         let link = folder.join("link");
         std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
         assert!(refused(&link) && refused(&folder));
+        assert!(refused(Path::new("/proc/self/maps")));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

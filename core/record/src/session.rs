@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::Mutex;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use flagfinder_linux::{clock, proc};
@@ -69,13 +70,7 @@ pub fn record(options: &RecordOptions, listener: &mut dyn Listener) -> Result<Ou
         lock(&sink).note(note.clone());
     }
     let full = options.stop_when_spinning.map(|_| FullChunks::default());
-    let _alive = Alive::start(&pool).map_err(|e| {
-        io(
-            "The recorder has no thread",
-            &e,
-            "Raise the limit (ulimit -u).",
-        )
-    })?;
+    let _alive = Alive::start(&pool).map_err(|error| no_thread(&error))?;
     let printed = options.until.as_deref();
     let printed = printed.map(|text| Printed::new(text, user.as_ref()));
     let mut printed = printed.transpose().map_err(|e| {
@@ -88,12 +83,12 @@ pub fn record(options: &RecordOptions, listener: &mut dyn Listener) -> Result<Ou
     let outputs = printed.as_mut().and_then(Printed::take_ends);
     let target = Target::start(&options.tracer, pool.path(), user.as_ref(), outputs)?;
     let family = Family::of(target.pid());
-    let drain = Drain::new(&pool, &sink, &family, full);
+    let drain = &Drain::new(&pool, &sink, &family, full);
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().clamp(1, 4));
     let mut session = Session {
         options,
         signals,
-        drain: &drain,
+        drain,
         target,
         printed,
         observer: Observer::default(),
@@ -107,12 +102,17 @@ pub fn record(options: &RecordOptions, listener: &mut dyn Listener) -> Result<Ou
         end: End::default(),
     };
     std::thread::scope(|scope| {
-        let mut threads = vec![scope.spawn(|| drain.work(Duty::Flow))];
-        threads.extend((0..workers).map(|_| scope.spawn(|| drain.work(Duty::Spare))));
-        let result = session.supervise(listener);
+        let start = |duty| Builder::new().spawn_scoped(scope, move || drain.work(duty));
+        let mut threads = vec![start(Duty::Flow)];
+        threads.extend((0..workers).map(|_| start(Duty::Spare)));
+        let result = match &threads[0] {
+            Err(error) => Err(no_thread(error)),
+            // Without the others values are dropped, which is counted.
+            Ok(_) => session.supervise(listener),
+        };
         session.still_the_target(listener);
         drain.stop.store(true, Ordering::Release);
-        for thread in threads {
+        for thread in threads.into_iter().flatten() {
             // A worker that panicked took nothing along: its chunk stays FULL.
             if let Ok(Err(error)) = thread.join() {
                 return Err(error);
@@ -121,6 +121,14 @@ pub fn record(options: &RecordOptions, listener: &mut dyn Listener) -> Result<Ou
         result
     })?;
     session.finish()
+}
+
+fn no_thread(error: &std::io::Error) -> Failure {
+    io(
+        "The recorder has no thread",
+        error,
+        "Raise the limit (ulimit -u).",
+    )
 }
 
 struct Session<'a> {

@@ -86,14 +86,15 @@ impl Sockets {
         }
         let namespace = fs::File::open(its)?;
         // A namespace is a thread's own, and the channel's is that in which it was made.
-        let made = std::thread::spawn(move || {
+        let made = std::thread::Builder::new().spawn(move || {
             // SAFETY: an open descriptor of a namespace.
             match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
                 0 => Sockets::new(),
                 _ => Err(io::Error::last_os_error()),
             }
         });
-        made.join()
+        made?
+            .join()
             .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     }
 

@@ -2,11 +2,11 @@
 //! Opens arbitrary bytes as a core file: no panic, bounded memory. Its memory is read where the
 //! threads' registers point, and everything there is named. No code of it is executed here.
 
-use std::path::PathBuf;
-
-use crate::MemoryFile;
 use flagfinder_code::{AddressSpace, Names};
-use flagfinder_replica::{CoreFile, Files, Pages, Source, PAGE};
+use flagfinder_replica::{Pages, Source, PAGE};
+
+use super::cores::opened;
+use crate::MemoryFile;
 
 /// Regions that are looked at; inputs have room for a thousand.
 const REGIONS: usize = 64;
@@ -14,16 +14,11 @@ const REGIONS: usize = 64;
 /// See the module.
 pub fn run(data: &[u8]) {
     let file = MemoryFile::new(data).expect("a file in memory");
-    // The paths in a core lead nowhere from here: the answer is to depend on the input alone.
-    let files = Files {
-        sysroot: Some(PathBuf::from("/proc/self/fd/none")),
-        program: None,
-    };
-    let Ok(core) = CoreFile::open(&file.path(), files) else {
+    let Some(core) = opened(&file.path(), None) else {
         return;
     };
     let names = Names::new(core.names_input());
-    let pages = Pages::new(&core);
+    let pages = Pages::new(&*core);
     for thread in core.threads() {
         let registers = &thread.state.registers;
         for address in [registers.rip, registers.rsp, registers.fs_base] {
@@ -31,7 +26,7 @@ pub fn run(data: &[u8]) {
             let _ = (names.code(address), names.data(address));
         }
         let mut stack = [0; 4096];
-        let got = AddressSpace::read(&core, registers.rsp, &mut stack);
+        let got = AddressSpace::read(&*core, registers.rsp, &mut stack);
         assert!(got <= stack.len());
     }
     for region in core.regions().iter().take(REGIONS) {

@@ -8,14 +8,12 @@
 use std::fs::File;
 use std::io::{Error, Read, Seek, SeekFrom};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use flagfinder_live::{look_at_core, why_of_core, CoreOptions, Deadline};
-use flagfinder_replica::{CoreFile, Files};
+use flagfinder_live::{look_at_core, why_of_core};
 
+use super::cores::{opened, options};
 use crate::MemoryFile;
 
 /// A descriptor that the code of the seeds writes to: a pipe.
@@ -31,21 +29,10 @@ pub fn run(data: &[u8]) {
     let traps = TRAPS.get_or_init(|| Traps::set().expect("descriptors"));
     let file = MemoryFile::new(data).expect("a file in memory");
     let path = file.path();
-    // The paths in a core lead nowhere from here: the answer is to depend on the input alone.
-    let files = Files {
-        sysroot: Some(PathBuf::from("/proc/self/fd/none")),
-        program: None,
-    };
-    let Ok(core) = CoreFile::open(&path, files) else {
+    let Some(core) = opened(&path, None) else {
         return;
     };
-    let core = Rc::new(core);
-    let options = CoreOptions {
-        of_program: Vec::new(),
-        threads: Vec::new(),
-        budget: BUDGET,
-        deadline: Deadline::default(),
-    };
+    let options = options(BUDGET);
     let _ = look_at_core(&core, &options, &|_| ());
     for thread in [None, core.threads().first().map(|thread| thread.tid)] {
         let _ = why_of_core(&core, &path, thread, true, &options, &|_| ());

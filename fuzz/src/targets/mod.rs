@@ -18,6 +18,7 @@ pub mod tenet;
 pub mod trace;
 pub mod watched;
 
+mod cores;
 mod imported;
 mod questions;
 

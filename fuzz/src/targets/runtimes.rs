@@ -7,13 +7,11 @@
 //! the program, which lies in memory as in its file. The map stands, as the comment of a script has
 //! it, behind [`MAP`].
 
-use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Duration;
 
-use flagfinder_live::{why_of_core, CoreOptions, Deadline};
-use flagfinder_replica::{CoreFile, Files};
+use flagfinder_live::why_of_core;
 
+use super::cores::{opened, options};
 use crate::core_writer::{core, Stretch, Thread};
 use crate::MemoryFile;
 
@@ -58,23 +56,13 @@ pub fn run(data: &[u8]) {
     let bytes = core(path, &threads.collect::<Vec<_>>(), &memory);
     let file = MemoryFile::new(&bytes).expect("a file in memory");
     let program = MemoryFile::new(&program).expect("a file in memory");
-    let files = Files {
-        sysroot: Some(PathBuf::from("/proc/self/fd/none")),
-        program: Some(program.path()),
-    };
     let path = file.path();
-    let Ok(core) = CoreFile::open(&path, files) else {
+    let Some(core) = opened(&path, Some(program.path())) else {
         return;
     };
-    let core = Rc::new(core);
-    let options = CoreOptions {
-        of_program: Vec::new(),
-        threads: Vec::new(),
-        budget: BUDGET,
-        deadline: Deadline::default(),
-    };
     for thread in core.threads() {
-        let _ = why_of_core(&core, &path, Some(thread.tid), true, &options, &|_| ());
+        let tid = Some(thread.tid);
+        let _ = why_of_core(&core, &path, tid, true, &options(BUDGET), &|_| ());
     }
 }
 

@@ -7,7 +7,7 @@
 //!     blocks of CPU 1 -> decoder -+- ...
 //! ```
 //!
-//! Each box is a thread. Which CPU comes next cannot be predicted, so a loop that asks it in a
+//! Each box is a thread; where none may be started, all is done by this one. Which CPU comes next cannot be predicted, so a loop that asks it in a
 //! branch waits for the processor to guess wrong at every second event. The merge therefore asks by
 //! comparison alone, on a thread that sees nothing but times, and the reader follows what it wrote.
 //! No box waits for itself: a decoder hands out a block's times before its events, and the merge
@@ -19,7 +19,7 @@ use std::thread::{scope, Builder};
 use crate::batches::{batches, Reader, Writer};
 use crate::columns;
 use crate::container::{Block, Loader, Storage};
-use crate::error::{damaged, io, Failure, Result};
+use crate::error::{damaged, Failure, Result};
 use crate::event::Event;
 
 /// Batches that wait for their reader: decoded blocks, by CPU, and pieces of the order.
@@ -123,12 +123,59 @@ fn merge(mut streams: Vec<Reader<u64>>, orders: &Writer<u16>) {
     }
 }
 
-fn no_thread(error: &std::io::Error) -> Failure {
-    io(
-        "The events of a CPU can't be read",
-        error,
-        "Allow this user more processes (ulimit -u).",
-    )
+/// The events of a CPU, whose blocks are decoded as they are asked for.
+struct Stream<'b> {
+    loader: Loader<'b>,
+    blocks: &'b [Block],
+    decoded: Vec<Event>,
+    next: usize,
+}
+
+impl Stream<'_> {
+    /// The next event, which stays the next; `None` at the end.
+    fn peek(&mut self, bad: &mut Vec<Failure>) -> Option<&Event> {
+        while self.next == self.decoded.len() {
+            let (block, rest) = self.blocks.split_first()?;
+            self.blocks = rest;
+            self.decoded.clear();
+            self.next = 0;
+            if let Err(error) = decode(&mut self.loader, block, &mut self.decoded) {
+                self.decoded.clear();
+                bad.push(error);
+            }
+        }
+        self.decoded.get(self.next)
+    }
+}
+
+/// As [`in_order`], without any other thread.
+fn in_order_alone(
+    storage: &Storage,
+    cpus: &[&[Block]],
+    take: &mut impl FnMut(&Event),
+) -> Vec<Failure> {
+    let mut bad = Vec::new();
+    let streams = cpus.iter().map(|blocks| Stream {
+        loader: Loader::new(storage),
+        blocks,
+        decoded: Vec::new(),
+        next: 0,
+    });
+    let mut streams: Vec<_> = streams.collect();
+    let mut tournament = Tournament::new(streams.len());
+    let mut next = None;
+    for (stream, number) in streams.iter_mut().zip(0..) {
+        next = tournament.enter(number, stream.peek(&mut bad).map(|event| event.ts));
+    }
+    while let Some(first) = next {
+        let stream = &mut streams[usize::from(first)];
+        if let Some(event) = stream.peek(&mut bad) {
+            take(event);
+        }
+        stream.next += 1;
+        next = tournament.enter(first, stream.peek(&mut bad).map(|event| event.ts));
+    }
+    bad
 }
 
 /// Hands out the events of all CPUs, whose blocks are each in order of time. Returns the blocks
@@ -138,25 +185,23 @@ pub(crate) fn in_order<'b>(
     cpus: impl Iterator<Item = &'b [Block]>,
     take: &mut impl FnMut(&Event),
 ) -> Vec<Failure> {
-    scope(|scope| {
-        let (mut decoders, mut unread) = (Vec::new(), Vec::new());
+    let cpus: Vec<_> = cpus.collect();
+    let done = scope(|scope| {
+        let mut decoders = Vec::new();
         let (mut events, mut times) = (Vec::new(), Vec::new());
-        for blocks in cpus {
+        for &blocks in &cpus {
             let (event_writer, event_reader) = batches(AHEAD);
             let (time_writer, time_reader) = batches(AHEAD);
             let decoder = Builder::new().spawn_scoped(scope, move || {
                 decode_all(storage, blocks, &time_writer, &event_writer)
             });
-            match decoder {
-                Ok(decoder) => decoders.push(decoder),
-                // Both readers find their writers gone.
-                Err(error) => unread.push(no_thread(&error)),
-            }
+            decoders.push(decoder.ok()?); // those that were started find their readers gone
             events.push(event_reader);
             times.push(time_reader);
         }
         let (order_writer, mut order) = batches(AHEAD);
-        scope.spawn(move || merge(times, &order_writer));
+        let merger = move || merge(times, &order_writer);
+        Builder::new().spawn_scoped(scope, merger).ok()?;
         while let Some(&stream) = order.next() {
             let Some(event) = events[usize::from(stream)].next() else {
                 break; // its decoder died, which is told below
@@ -166,9 +211,10 @@ pub(crate) fn in_order<'b>(
         // A thread that still waits to hand something over learns that nobody wants it.
         drop((order, events));
         let bad = decoders.into_iter().map(|decoder| decoder.join());
-        unread.extend(bad.flat_map(|bad| bad.unwrap_or_else(|panic| resume_unwind(panic))));
-        unread
-    })
+        let bad = bad.flat_map(|bad| bad.unwrap_or_else(|panic| resume_unwind(panic)));
+        Some(bad.collect())
+    });
+    done.unwrap_or_else(|| in_order_alone(storage, &cpus, take))
 }
 
 #[cfg(test)]
@@ -276,10 +322,13 @@ mod tests {
         }
         writer.finish().unwrap();
         let read = || {
-            let mut found = Vec::new();
-            let bad = EventFile::open(&path)
-                .unwrap()
-                .events(|event| found.push((event.ts, event.cpu)));
+            let (mut found, mut found_alone) = (Vec::new(), Vec::new());
+            let file = EventFile::open(&path).unwrap();
+            let bad = file.events(|event| found.push((event.ts, event.cpu)));
+            let cpus: Vec<_> = file.cpus.values().map(Vec::as_slice).collect();
+            let mut take = |event: &Event| found_alone.push((event.ts, event.cpu));
+            let bad_alone = in_order_alone(&file.storage, &cpus, &mut take);
+            assert_eq!((&found_alone, bad_alone.len()), (&found, bad.len()));
             (found, bad.len())
         };
         let all = [1, 2, 3, 4, 5, 6, 7, 8].map(|ts| (ts, u16::from([2, 3, 6, 7].contains(&ts))));

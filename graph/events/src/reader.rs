@@ -21,7 +21,7 @@ use crate::sites::WALKED;
 /// An event file. [`EventFile::damage`] tells of damaged blocks, which are left out; a file without
 /// its INFO is no event file.
 pub struct EventFile {
-    storage: Storage,
+    pub(crate) storage: Storage,
     /// Of the file's first segment.
     pub info: Info,
     /// Those that were there before the recording.
@@ -45,7 +45,7 @@ pub struct EventFile {
     /// tables, or were dropped.
     stacks: BTreeMap<u32, Vec<Box<[u64]>>>,
     /// EVENTS blocks by CPU, in the file's order, which is that of time.
-    cpus: BTreeMap<u16, Vec<Block>>,
+    pub(crate) cpus: BTreeMap<u16, Vec<Block>>,
     damage: Vec<Damage>,
     has_info: bool,
 }
@@ -233,7 +233,8 @@ impl EventFile {
 
     /// Hands all events to `take`, in order of time (of equal times: by CPU, then as they were
     /// recorded). Returns the damaged blocks that were left out. Blocks are decoded by a thread for
-    /// each CPU of the recording, and merged by another, while events are taken.
+    /// each CPU of the recording, and merged by another, while events are taken; where none may be
+    /// started, by this one.
     pub fn events(&self, mut take: impl FnMut(&Event)) -> Vec<crate::Failure> {
         let cpus = self.cpus.values().map(Vec::as_slice);
         in_order(&self.storage, cpus, &mut take)

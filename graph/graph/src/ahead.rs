@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::mpsc::{channel, Sender};
-use std::thread::Scope;
+use std::thread::{Builder, Scope};
 
 /// Bytes that are asked for at once. Smaller tables are left alone.
 const PIECE: usize = 4 << 20;
@@ -19,10 +19,11 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// With a thread of its own, which ends when this is dropped.
+    /// With a thread of its own, which ends when this is dropped. Where none may be started, pages
+    /// come when they are written to.
     pub fn start<'scope>(scope: &'scope Scope<'scope, '_>) -> Ahead {
         let (pieces, asked) = channel();
-        scope.spawn(move || asked.into_iter().for_each(populate));
+        let _ = Builder::new().spawn_scoped(scope, || asked.into_iter().for_each(populate));
         Ahead { pieces, next: 0 }
     }
 
@@ -40,7 +41,7 @@ impl Ahead {
         if table.len() >= piece {
             table.reserve(2 * piece);
             let begin = table.as_ptr().wrapping_add(table.len() + piece) as usize;
-            // The thread outlives this.
+            // The thread, if there is one, outlives this.
             let _ = self.pieces.send(begin..begin + piece * size_of::<T>());
         }
         self.next = table.len() + piece;
