@@ -45,8 +45,9 @@ def hang_page(graph: EventGraph, found: Diagnosis) -> str:
     """The page, as HTML without references to anything outside."""
     path = critical_path(graph, found.tid, found.start, found.start + found.dur, _SEGMENTS)
     data = _Timeline(graph, found, path).data()
+    told = did(found.hang_class, found.doing, found.dur)
     parts = {
-        "TITLE": escape(f"{found.hang_class}: thread {found.tid} ({found.thread})"),
+        "TITLE": escape(f"Why thread {found.tid} ({found.thread}) {told}"),
         "SUBTITLE": escape(_subtitle(graph.summary())),
         "STORY": "".join(f"<li>{escape(line)}</li>" for line in story(found, path)),
         "LEGEND": "".join(

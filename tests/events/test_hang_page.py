@@ -48,6 +48,7 @@ def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Pat
     assert f"thread {recorded.roles['main']} (hangs) waited for that." in story[0]
     assert "be_late (hangs) at " in story[0]
     assert f"Thread {recorded.roles['main']} (hangs) waited in read on pipe:" in story[1]
+    assert f"<title>Why thread {recorded.roles['main']} (hangs) waited in read on pipe:" in text
     assert "No event was lost." in text
     assert f"{os.uname().nodename}, 20" in text, "where it was made, and when"
 
