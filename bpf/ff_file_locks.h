@@ -85,8 +85,8 @@ INLINE __u32 in_the_way(const struct list_head *list, const struct lock *wanted)
         struct lock held = {};
         read_lock(&held, lock_at(node));
         if ((held.type == FF_WRITE_LOCK || wanted->type == FF_WRITE_LOCK) &&
-            held.start <= wanted->end && wanted->start <= held.end &&
-            (__s32)held.process > 0 && held.process != wanted->process)
+            held.start <= wanted->end && wanted->start <= held.end && (__s32)held.process > 0 &&
+            held.process != wanted->process)
             return held.process;
         FETCH(&node, node, next);
     }

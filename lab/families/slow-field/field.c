@@ -274,8 +274,8 @@ static void even(void)
 }
 
 static const struct scene scenes[] = {
-    {"disk", disk}, {"connections", connections}, {"export", export}, {"polled", polled},
-    {"names", names}, {"throttled", throttled}, {"retries", retries}, {"events", events},
+    {"disk", disk},   {"connections", connections}, {"export", export},   {"polled", polled},
+    {"names", names}, {"throttled", throttled},     {"retries", retries}, {"events", events},
     {"even", even},
 };
 

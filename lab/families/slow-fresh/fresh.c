@@ -212,8 +212,8 @@ static void reports(void)
 }
 
 static const struct scene scenes[] = {
-    {"spool", spool}, {"slowloris", slowloris}, {"commit", commit}, {"paused", paused},
-    {"pages", pages}, {"circle", circle}, {"reports", reports},
+    {"spool", spool}, {"slowloris", slowloris}, {"commit", commit},   {"paused", paused},
+    {"pages", pages}, {"circle", circle},       {"reports", reports},
 };
 
 int main(int count, char **words)
