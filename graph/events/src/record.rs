@@ -207,7 +207,8 @@ impl Recorder {
             consumer.announce(Note {
                 level: "fallback".into(),
                 text: format!(
-                    "what io_uring's requests led to, or who has a file's lock, is not recorded: {}",
+                    "what io_uring's requests led to, or who has a file's lock, is not recorded: \
+                     {}",
                     missing.join("; ")
                 ),
             })?;

@@ -2,9 +2,10 @@
 //! Waits that had not ended when somebody looked: edges from those who are waited for.
 //!
 //! In: what threads were in at marks and in the end, as the recorder read it from the live
-//! processes; and who was refused the lock of a file. Out: an edge `holds` from the thread that has what another one waits for (a lock, its
-//! own end), an edge `peer` from a thread at the other end of its descriptors. Both lead to the
-//! vertex that ends in the wait, where all others say why a vertex began.
+//! processes; and who was refused the lock of a file. Out: an edge `holds` from the thread that has
+//! what another one waits for (a lock, its own end), an edge `peer` from a thread at the other end
+//! of its descriptors. Both lead to the vertex that ends in the wait, where all others say why a
+//! vertex began.
 
 use flagfinder_events::{Call, Holder, How, Looked};
 
