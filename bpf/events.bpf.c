@@ -9,6 +9,7 @@
  * the CPU's __preempt_count, which is found from a run queue's address, as both are per-CPU
  * variables of known offset. */
 #include "ff_exchange.h"
+#include "ff_file_locks.h"
 #include "ff_python.h"
 #include "ff_stack.h"
 

@@ -48,6 +48,8 @@
 #define FF_EVENT_SENT 22     /* a has sent over TCP or UDP; struct ff_event_exchange */
 #define FF_EVENT_RECEIVED 23 /* a has received; the same */
 #define FF_EVENT_KERNEL 24   /* of the event before, ahead of its stack; b: words: call sites */
+#define FF_EVENT_REFUSED                                                                           \
+    25 /* a does not get a file's lock; b has it, 0: not known; w0: process of b */
 
 /* struct ff_event.flags of FF_EVENT_FORK */
 #define FF_FORK_NOT_FOLLOWED 1 /* of the new process nothing more is recorded: `tree` is full */
@@ -167,6 +169,7 @@ struct ff_events_cpu {
     __u64 timer;        /* that runs its function now */
     __u64 not_followed; /* new processes for which `tree` had no room */
     __u64 stacks_dropped;
+    __u64 refused; /* when FF_EVENT_REFUSED was recorded last */
 };
 
 /* What top.bpf.c adds up. */

@@ -37,8 +37,10 @@ struct fdtable {
 struct files_struct {
     struct fdtable *fdt;
 } KERNEL;
+struct file_lock_context;
 struct inode {
     __u16 i_mode;
+    struct file_lock_context *i_flctx;
 } KERNEL;
 struct file {
     struct inode *f_inode;

@@ -37,8 +37,8 @@ def add_parser(subparsers: Subparsers) -> None:
         _EXAMPLES,
         run,
     )
-    parser.add_argument("good", type=Path, metavar="GOOD")
-    parser.add_argument("bad", type=Path, metavar="BAD")
+    parser.add_argument("good", type=Path, metavar="GOOD", help="a recording of events")
+    parser.add_argument("bad", type=Path, metavar="BAD", help="another")
     parser.add_argument("--limit", type=COUNT, default=20, help="rows at most (default 20)")
     parser.needs(
         "--limit",

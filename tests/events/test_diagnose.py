@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from event_recorder import Recorded, Recorder
-from harness import FLAGFINDER, flagfinder, run
+from harness import FLAGFINDER, command_into, flagfinder, run
 from sizes import in_turn
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -342,3 +342,39 @@ def test_losses_are_told_by_the_graph(recorder: Recorder, tmp_path: Path) -> Non
     info = json.loads(flagfinder("graph", "info", graph, "--json").stdout)
     assert info["lost"] > 0
     assert len(info["gaps"]) > 0
+
+
+# A child takes a file's lock and keeps it for a while; the parent asks each 10 ms, and never waits.
+_POLLS = """
+import fcntl, os, sys, time
+take, path = getattr(fcntl, sys.argv[1]), sys.argv[2]
+read, write = os.pipe()
+child = os.fork()
+file = open(path, "w")
+if not child:
+    time.sleep(0.3)
+    take(file, fcntl.LOCK_EX)
+    time.sleep(0.8)
+    os._exit(0)
+print(child)
+for _ in range(150):
+    time.sleep(0.01)
+    try:
+        take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(file, fcntl.LOCK_UN)
+    except OSError:
+        continue
+"""
+
+
+@pytest.mark.parametrize("how", ["lockf", "flock"])
+def test_who_asks_for_a_files_lock_again_and_again_waits_for_who_has_it(
+    tmp_path: Path, how: str
+) -> None:
+    path = tmp_path / "polls.events"
+    command = ["/usr/bin/python3", "-c", _POLLS, how, tmp_path / "file"]
+    ran = run([*command_into(path, "events record", "-q"), "--", *command], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    found = diagnosis(build(Recorded(path, {}, "")))
+    assert [culprit["tid"] for culprit in found["culprits"]] == [int(ran.stdout)]
+    assert found["doing"].endswith(" for a file's lock")

@@ -21,7 +21,7 @@ const RECORD: usize = 40;
 /// The number of a line that `flagfinder watch` wrote.
 pub const WATCHED: u16 = 99;
 /// Kinds of events, by their place.
-pub const KINDS: [Kind; 17] = [
+pub const KINDS: [Kind; 18] = [
     Kind::Switch,
     Kind::Waking,
     Kind::Enter,
@@ -39,6 +39,7 @@ pub const KINDS: [Kind; 17] = [
     Kind::Yield,
     Kind::Sample,
     Kind::Lost,
+    Kind::Refused,
 ];
 /// Most different stacks.
 const STACKS: u8 = 8;

@@ -82,6 +82,10 @@ fn detail(event: &Event) -> String {
                 event.a, event.words[1]
             )
         }
+        Kind::Refused => format!(
+            "{} a file's lock, which {} of process {} has",
+            event.a, event.b, event.words[0]
+        ),
         Kind::Fire => format!("timer {:#x} wakes {}", event.words[0], event.b),
         Kind::Lost => format!("{} events since {}", event.words[0], event.words[1]),
     }

@@ -44,6 +44,8 @@ pub enum Kind {
     Sent = p::EVENT_SENT,
     /// `a` has received something.
     Received = p::EVENT_RECEIVED,
+    /// `a` does not get the lock of a file, as `b` has it, or another thread of `b`'s process.
+    Refused = p::EVENT_REFUSED,
     /// Events of this CPU are missing here: `words[0]` of them, since `words[1]`.
     Lost = 200,
 }
@@ -69,6 +71,7 @@ impl Kind {
             p::EVENT_SAMPLE => Kind::Sample,
             p::EVENT_SENT => Kind::Sent,
             p::EVENT_RECEIVED => Kind::Received,
+            p::EVENT_REFUSED => Kind::Refused,
             200 => Kind::Lost,
             _ => return None,
         })
@@ -79,7 +82,7 @@ impl Kind {
         match self {
             Kind::Switch | Kind::Waking | Kind::Enter | Kind::ExitCall => 1,
             Kind::Exit | Kind::Signal | Kind::Arm | Kind::Fire => 1,
-            Kind::Submit | Kind::Complete => 1,
+            Kind::Submit | Kind::Complete | Kind::Refused => 1,
             Kind::Yield => 0,
             Kind::Rename | Kind::Sample | Kind::Lost => 2,
             Kind::EnterWide | Kind::Fork | Kind::Exec | Kind::Sent | Kind::Received => 3,
@@ -105,6 +108,7 @@ impl Kind {
             Kind::Sample => "sample",
             Kind::Sent => "sent",
             Kind::Received => "received",
+            Kind::Refused => "refused",
             Kind::Lost => "lost",
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Who threads outside the target are that wake its threads, or take their CPU: looked up in /proc
-//! when they first do, as they may end at any time.
+//! Who threads outside the target are that wake its threads, take their CPU, or have a file's lock:
+//! looked up in /proc when they first do, as they may end at any time.
 
 use flagfinder_linux::proc::Status;
 use flagfinder_waits::Looked;
@@ -27,6 +27,8 @@ impl Outsiders {
         let tid = match event.kind {
             Kind::Waking | Kind::Signal if event.context() == Context::Task => event.a,
             Kind::Switch if event.flags == STATE_PREEMPTED => event.b,
+            Kind::Refused if event.b == 0 => event.halves(0).0,
+            Kind::Refused => event.b,
             _ => return,
         };
         let is_thread = tid != 0 && tid < ELSEWHERE;

@@ -32,6 +32,7 @@ pub const EVENT_PYTHON: u8 = 21;
 pub const EVENT_SENT: u8 = 22;
 pub const EVENT_KERNEL: u8 = 24;
 pub const EVENT_RECEIVED: u8 = 23;
+pub const EVENT_REFUSED: u8 = 25;
 
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
@@ -90,6 +91,7 @@ shared_struct!(Config = "ff_events_config" {
 });
 shared_struct!(Cpu = "ff_events_cpu" {
     sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64,
+    refused: u64,
 });
 shared_struct!(TopConfig = "ff_top_config" {
     least: u64, calls: [u64; TOP_CALLS / 64], some_calls: u32, tid: u32, results: u32, error: u32,

@@ -62,8 +62,10 @@ const ALWAYS: [(&str, &str); 9] = [
     ("ff_signal_generate", "signal_generate"),
     ("ff_sched_waking", "sched_waking"),
 ];
-/// io_uring's: not every kernel has them.
-const IF_THERE: [(&str, &str); 3] = [
+/// Those of io_uring, and of files' locks: not every kernel has them.
+const IF_THERE: [(&str, &str); 5] = [
+    ("ff_posix_lock_inode", "posix_lock_inode"),
+    ("ff_flock_lock_inode", "flock_lock_inode"),
     ("ff_task_newtask", "task_newtask"),
     ("ff_io_uring_submit_req", "io_uring_submit_req"),
     ("ff_io_uring_complete", "io_uring_complete"),
@@ -205,7 +207,8 @@ impl Recorder {
             consumer.announce(Note {
                 level: "fallback".into(),
                 text: format!(
-                    "what io_uring's requests led to is not recorded: {}",
+                    "what io_uring's requests led to, or who has a file's lock, is not recorded: \
+                     {}",
                     missing.join("; ")
                 ),
             })?;

@@ -9,7 +9,7 @@ use flagfinder_linux::{futex, traits};
 use flagfinder_waits::Because;
 use serde::Serialize;
 
-use crate::edge::EdgeKind;
+use crate::edge::{Edge, EdgeKind};
 use crate::graph::{Graph, Wait};
 use crate::inversion::futex_kind;
 use crate::retries::whole_waits;
@@ -360,7 +360,9 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
         (Class::LongRunning, _) => "computing".into(),
         (Class::HotCalls, _) => hot(graph, activity.vertex),
         (Class::RepeatedYield, Some(call)) if graph.details(activity.vertex).yields < YIELDS => {
-            format!("polling with {}", call.name())
+            let is_refused = refusals(graph, activity).next().is_some();
+            let what = if is_refused { " for a file's lock" } else { "" };
+            format!("polling with {}{what}", call.name())
         }
         (Class::RepeatedYield, _) => "polling with sched_yield".into(),
         (Class::LongWait, Some(call)) => {
@@ -426,11 +428,27 @@ pub fn is_owed_by_nobody(graph: &Graph, wait: &Wait) -> bool {
 
 /// Whether a wait is for nothing but the time: a sleep, or a look at no descriptor.
 pub fn sleeps(graph: &Graph, wait: &Wait) -> bool {
-    let call = graph.vertex(wait.vertex).call();
-    call.is_some_and(|call| match i64::from(call.number) {
+    graph.vertex(wait.vertex).call().is_some_and(is_sleep)
+}
+
+pub(crate) fn is_sleep(call: Call) -> bool {
+    match i64::from(call.number) {
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => true,
         number => traits::looks_at_a_set(number as u32) && call.first == 0,
-    })
+    }
+}
+
+/// Edges from those who had a file's lock when a thread that polls by sleeping did not get it.
+pub(crate) fn refusals<'g>(
+    graph: &'g Graph,
+    activity: &Activity,
+) -> impl Iterator<Item = &'g Edge> + 'g {
+    let list = graph.of(graph.vertex(activity.vertex).thread);
+    let first = list.partition_point(|&vertex| graph.vertex(vertex).end < activity.start);
+    let end = activity.end;
+    let within = list[first..].iter();
+    let within = within.take_while(move |&&vertex| graph.vertex(vertex).start < end);
+    within.flat_map(|&vertex| graph.awaited(vertex, EdgeKind::Holds))
 }
 
 /// Whether a thread was blocked in a call that waits for any of several things.

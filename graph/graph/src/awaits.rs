@@ -2,12 +2,14 @@
 //! Waits that had not ended when somebody looked: edges from those who are waited for.
 //!
 //! In: what threads were in at marks and in the end, as the recorder read it from the live
-//! processes. Out: an edge `holds` from the thread that has what another one waits for (a lock, its
-//! own end), an edge `peer` from a thread at the other end of its descriptors. Both lead to the
-//! vertex that ends in the wait, where all others say why a vertex began.
+//! processes; and who was refused the lock of a file. Out: an edge `holds` from the thread that has
+//! what another one waits for (a lock, its own end), an edge `peer` from a thread at the other end
+//! of its descriptors. Both lead to the vertex that ends in the wait, where all others say why a
+//! vertex began.
 
 use flagfinder_events::{Call, Holder, How, Looked};
 
+use crate::activity::is_sleep;
 use crate::build::Builder;
 use crate::edge::{EdgeKind, NOBODY};
 
@@ -103,7 +105,7 @@ impl Builder<'_> {
             How::Lock | How::Thread | How::Child | How::FileLock => EdgeKind::Holds,
         };
         for holder in &looked.by {
-            let owner = self.owner(holder, thread);
+            let owner = self.owner(holder, thread, looked.ts);
             let from = owner.and_then(|owner| self.vertex_at(owner, looked.ts));
             if let Some(from) = from {
                 self.later(from, waiting, kind, looked.ts);
@@ -111,15 +113,34 @@ impl Builder<'_> {
         }
     }
 
+    /// Edges from those who had the lock of a file to the vertices in which others did not get it:
+    /// these ask later again, after a sleep that ends by itself.
+    pub(crate) fn take_refusals(&mut self) {
+        for (waiting, event) in std::mem::take(&mut self.refused) {
+            if !self.vertices.get(waiting).call().is_some_and(is_sleep) {
+                continue; // It did something else instead.
+            }
+            let tid = Some(event.b).filter(|&tid| tid != 0);
+            let pid = event.halves(0).0;
+            let thread = self.vertices.get(waiting).thread as usize;
+            let owner = self.owner(&Holder { pid, tid }, thread, event.ts);
+            let from = owner.and_then(|owner| self.vertex_at(owner, event.ts));
+            if let Some(from) = from {
+                self.later(from, waiting, EdgeKind::Holds, event.ts);
+            }
+        }
+    }
+
     /// The thread that is waited for, if a process is waited for: its only thread; else the one
     /// that last sent something to the waiting thread; else the first.
-    fn owner(&self, holder: &Holder, waiting: usize) -> Option<usize> {
+    fn owner(&self, holder: &Holder, waiting: usize, ts: u64) -> Option<usize> {
         if let Some(tid) = holder.tid {
             return self.numbers.get(tid).map(|number| number as usize);
         }
         let threads = self.meta.threads.iter().zip(&self.threads).enumerate();
+        let lives = |ended: Option<u64>| ended.is_none_or(|ended| ended > ts);
         let alive =
-            threads.filter(|(_, (meta, known))| meta.pid == holder.pid && known.ended.is_none());
+            threads.filter(|(_, (meta, known))| meta.pid == holder.pid && lives(known.ended));
         let mut alive = alive.map(|(number, _)| number);
         let (first, second) = (alive.next()?, alive.next());
         if second.is_none() {

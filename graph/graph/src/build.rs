@@ -53,6 +53,8 @@ pub(crate) struct Builder<'f> {
     ran: Running,
     stops: Stops,
     done: Counting,
+    /// Who did not get a file's lock in which vertex, and who had it.
+    pub(crate) refused: Vec<(u32, Event)>,
     /// What was sent and received, with numbers of threads.
     exchanges: Vec<Exchange>,
 }
@@ -452,6 +454,11 @@ impl Builder<'_> {
                     self.exchanges.push(Exchange { tid, ..exchange });
                 }
             }
+            Kind::Refused => {
+                let thread = self.thread(event.a);
+                let open = self.current(thread, event.ts);
+                self.refused.push((open, *event));
+            }
             Kind::Lost => self.meta.gaps.push(Gap {
                 cpu: event.cpu,
                 since: event.words[1],
@@ -498,6 +505,7 @@ pub(crate) fn build_with_exchanges(file: &EventFile, watched: &[String]) -> (Gra
         ran: Running::default(),
         stops: Stops::default(),
         done: Counting::new(first, last),
+        refused: Vec::new(),
         exchanges: Vec::new(),
     };
     for known in &file.threads {
@@ -517,6 +525,7 @@ pub(crate) fn build_with_exchanges(file: &EventFile, watched: &[String]) -> (Gra
     });
     builder.close();
     builder.take_looks();
+    builder.take_refusals();
     builder.tell_hot();
     let threads = builder.meta.threads.iter();
     let firsts = threads.filter(|thread| thread.tid == thread.pid);

@@ -8,10 +8,12 @@
 //! wait of the same thread in the same call at the same place that was much shorter. The threads on
 //! the path that woke the baseline should have done so again.
 
+use std::collections::BTreeMap;
+
 use flagfinder_events::Call;
 
 use crate::activity::{
-    at, describe, during, in_pieces, is_owed_by_nobody, waits_for_events, Activity, Class,
+    at, describe, during, in_pieces, is_owed_by_nobody, refusals, waits_for_events, Activity, Class,
 };
 use crate::answers::slow_answerer;
 use crate::baseline::{asked, asked_others, baseline, choice, ender};
@@ -191,10 +193,10 @@ impl Search<'_> {
             }
             return self.follow(&own, end.from, wait, depth);
         }
-        if is_owed_by_nobody(graph, wait) {
-            return Ok(());
-        }
-        if self.search_awaited(wait.vertex, EdgeKind::Holds, depth)? {
+        // Who sleeps before it asks for a file's lock again waits for who has it.
+        if self.search_awaited(wait.vertex, EdgeKind::Holds, depth)?
+            || is_owed_by_nobody(graph, wait)
+        {
             return Ok(());
         }
         let well = baseline(graph, wait, self.preceding, &mut self.guide)?;
@@ -392,8 +394,9 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// The threads that wrote the flag it polls, as far as watch saw it. Polling at a futex is a
-    /// wait in pieces, which a thread owes as any other.
+    /// The threads that wrote the flag it polls, as far as watch saw it; else who had the file's
+    /// lock that it asks for. Polling at a futex is a wait in pieces, which a thread owes as any
+    /// other.
     fn explain_polling(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
         let edges = self.graph.others.iter();
@@ -411,6 +414,9 @@ impl Search<'_> {
         for &writer in &writers {
             self.suspect(writer, &all, depth, Known::Flag)?;
         }
+        if self.search_refused(activity, &all, depth)? {
+            return Ok(());
+        }
         let whole = whole_poll(self.graph, activity).filter(|_| writers.is_empty());
         let Some(wait) = whole else {
             return Ok(());
@@ -422,6 +428,27 @@ impl Search<'_> {
             }
             None => self.search_left(&wait, depth).map(|_| ()),
         }
+    }
+
+    /// Whether a thread was refused the lock of a file again and again: who had it most often owes
+    /// that.
+    fn search_refused(&mut self, activity: &Activity, all: &Wait, depth: usize) -> Answered<bool> {
+        let graph = self.graph;
+        let mut times: BTreeMap<u32, (usize, u32)> = BTreeMap::new();
+        for edge in refusals(graph, activity) {
+            let had = times.entry(graph.vertex(edge.from).thread).or_default();
+            *had = (had.0 + 1, edge.from);
+        }
+        let most = times.into_iter().max_by_key(|(_, (count, _))| *count);
+        let Some((holder, (_, vertex))) = most else {
+            return Ok(false);
+        };
+        if let Some(place) = self.open.iter().position(|&open| open == holder) {
+            self.circle = self.open[place..].to_vec();
+        } else if !self.suspect(holder, all, depth, Known::Holds)? {
+            self.explain(&busy(vertex, all), depth + 1, Known::Holds)?;
+        }
+        Ok(true)
     }
 
     /// Whether the thread did something unusual during a wait, which then is explained.
@@ -466,7 +493,8 @@ fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
     let root = culprits.first();
     let polls = root.filter(|culprit| culprit.class == Class::RepeatedYield);
     let polls = polls.map(|culprit| culprit.pid);
-    let own = (hang.class == Class::RepeatedYield).then(|| graph.thread(hang.vertex).pid);
+    let is_alone = hang.class == Class::RepeatedYield && culprits.is_empty();
+    let own = is_alone.then(|| graph.thread(hang.vertex).pid);
     if let (Some(pid), 0) = (polls.or(own), graph.meta.flags) {
         advice.push(format!("flagfinder spin {pid}"));
         advice.push(format!(

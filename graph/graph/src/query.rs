@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{json, Value};
 
 use crate::edge::NOBODY;
-use crate::graph::Graph;
+use crate::graph::{Graph, ThreadMeta};
 use crate::slice::is_boosted;
 use crate::vertex::{Vertex, NO_RESULT};
 
@@ -88,13 +88,18 @@ fn waited(graph: &Graph, vertex: u32) -> u64 {
 
 /// Vertices as a JSON list.
 pub fn query(graph: &Graph, request: &QueryRequest) -> String {
-    let is_meant = |tid| request.tids.as_ref().is_none_or(|tids| tids.contains(&tid));
+    // How long a thread did anything is not known if its switches were not recorded.
+    let needs_times = matches!(request.sort, Key::Dur | Key::Run | Key::Wait);
+    let is_meant = |thread: &ThreadMeta| match &request.tids {
+        Some(tids) => tids.contains(&thread.tid),
+        None => thread.followed || !needs_times,
+    };
     let all = 0..graph.vertices.len() as u32;
     let mut wanted: Vec<u32> = all
         .filter(|&index| {
             let vertex = graph.vertex(index);
             let is_then = vertex.start < request.end && vertex.end >= request.start;
-            is_then && is_meant(graph.thread(index).tid)
+            is_then && is_meant(graph.thread(index))
         })
         .collect();
     let key = |&index: &u32| {

@@ -3,7 +3,7 @@
 //! nothing is said.
 
 use flagfinder_events::{Kind, Mark};
-use flagfinder_graph::{profile, Class, Request};
+use flagfinder_graph::{profile, query, Class, Request};
 
 use crate::made_up::{culprits, explained, Recording, FUTEX, MS, POLL, READ, SLEEP, WRITE};
 
@@ -226,4 +226,33 @@ fn polling_is_seen_on_a_busy_machine() {
     let found = explained(&all.graph(), &of(1));
     assert_eq!(found.class, Class::RepeatedYield);
     assert!(found.dur > 500 * MS, "{}", found.dur);
+}
+
+#[test]
+fn a_thread_whose_switches_are_not_recorded_is_not_the_longest() {
+    const OUTSIDER: u32 = 9;
+    let mut all = Recording::of(&[1]);
+    all.waits(READ, 3, 0);
+    all.passes(5 * MS);
+    all.running = OUTSIDER;
+    all.wakes(1, WRITE);
+    all.running = 0;
+    all.preempted(1);
+    all.passes(MS);
+    all.waits(READ, 3, 0);
+    all.ends_after(MS);
+    for (sort, tids, is_shown) in [
+        ("start", "null", true),
+        ("dur", "null", false),
+        ("dur", "[9]", true),
+    ] {
+        let request = format!(
+            r#"{{"tids": {tids}, "start": 0, "end": {}, "sort": "{sort}", "limit": 99}}"#,
+            u64::MAX
+        );
+        let found = query(&all.graph(), &serde_json::from_str(&request).unwrap());
+        let found: Vec<serde_json::Value> = serde_json::from_str(&found).unwrap();
+        let tids = found.iter().map(|vertex| &vertex["tid"]);
+        assert_eq!(tids.into_iter().any(|tid| *tid == OUTSIDER), is_shown);
+    }
 }

@@ -370,3 +370,20 @@ fn a_server_that_waits_for_the_next_request_is_no_part_of_a_circle() {
         assert_eq!(found.circular, is_circular);
     }
 }
+
+#[test]
+fn who_asks_for_a_files_lock_between_sleeps_waits_for_the_thread_that_has_it() {
+    // In a read that comes to nothing it waits for something else.
+    for (call, thread, culprit) in [(SLEEP, 0, OWNER), (SLEEP, OWNER, OWNER), (READ, 0, MAIN)] {
+        let mut all = Recording::of(&[MAIN, OWNER]);
+        for _ in 0..30 {
+            all.event(Kind::Refused, 0, thread, OWNER.into());
+            all.waits(call, 0, OWNER);
+            all.passes(10 * MS);
+            all.times_out(MAIN);
+            all.preempted(MAIN);
+        }
+        all.ends_after(MS);
+        assert_eq!(culprits(&of_main(&all)).first(), Some(&culprit));
+    }
+}
