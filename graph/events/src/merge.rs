@@ -7,11 +7,12 @@
 //!     blocks of CPU 1 -> decoder -+- ...
 //! ```
 //!
-//! Each box is a thread; where none may be started, all is done by this one. Which CPU comes next cannot be predicted, so a loop that asks it in a
-//! branch waits for the processor to guess wrong at every second event. The merge therefore asks by
-//! comparison alone, on a thread that sees nothing but times, and the reader follows what it wrote.
-//! No box waits for itself: a decoder hands out a block's times before its events, and the merge
-//! its order before it asks for more times.
+//! Each box is a thread; where none may be started, all is done by this one. Which CPU comes next
+//! cannot be predicted, so a loop that asks it in a branch waits for the processor to guess wrong
+//! at every second event. The merge therefore asks by comparison alone, on a thread that sees
+//! nothing but times, and the reader follows what it wrote. No box waits for itself: a decoder
+//! hands out a block's times before its events, and the merge its order before it asks for more
+//! times.
 
 use std::panic::resume_unwind;
 use std::thread::{scope, Builder};
