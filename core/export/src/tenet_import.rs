@@ -265,7 +265,13 @@ mod tests {
     fn a_line_that_does_not_end_is_refused() {
         let text = std::io::BufReader::new(std::io::repeat(b'0'));
         let error = import_tenet(&mut { text }, &[], "endless").unwrap_err();
-        assert!(error.to_string().contains("line 1: it does not end"));
+        let ExportError::Trace(failure) = error else {
+            panic!("{error:?}");
+        };
+        assert!(
+            failure.found.contains("line 1: it does not end"),
+            "{failure:?}"
+        );
     }
 
     #[test]

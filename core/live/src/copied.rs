@@ -18,7 +18,7 @@ use flagfinder_failure::Failure;
 use flagfinder_flags::{find_in_live_window, has_flag, Report, ThreadName};
 use flagfinder_linux::{futex, proc};
 use flagfinder_machine::Window;
-use flagfinder_replica::{Halt, Live, Moment, Pages, Round, Unready};
+use flagfinder_replica::{Halt, Live, Moment, Pages, Round};
 use flagfinder_step::is_abandoned;
 use rustc_hash::FxHashSet;
 
@@ -28,7 +28,7 @@ use crate::repeated_copies;
 use crate::stepping_job::{Finding, Unlike};
 use crate::task_copies;
 use crate::tried::halted;
-use crate::unchanged::Words;
+use crate::unchanged::changed;
 use crate::whereabouts::Whereabouts;
 
 /// How long a copy goes on, unless it has shown enough before.
@@ -38,17 +38,6 @@ const TIME: Duration = Duration::from_millis(1000);
 const AGAIN: u32 = 4;
 /// A thread that takes data of so many sockets serves them: it makes progress.
 const SEVERAL: usize = 2;
-/// How often it is asked whether the words are the same, and the time in between. No two are equal,
-/// so that what happens at regular times is not always met at the same point.
-const PAUSES: [Duration; 6] = [
-    Duration::from_millis(4),
-    Duration::from_millis(9),
-    Duration::from_millis(17),
-    Duration::from_millis(13),
-    Duration::from_millis(31),
-    Duration::from_millis(25),
-];
-
 /// Looks at a copy of at most so many instructions. Runs in the helper.
 ///
 /// # Errors
@@ -195,27 +184,4 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
     pages
         .changed_code()
         .then(|| Unlike::new("its code changed meanwhile"))
-}
-
-/// What others have changed, a little later, of what a copy found. `look`: what is to be done
-/// meanwhile.
-pub fn changed(window: &Window, live: &Live, mut look: impl FnMut()) -> Option<String> {
-    let words = Words::of(window, live);
-    let unready = Unready::of(std::slice::from_ref(window), live);
-    for pause in PAUSES {
-        let ready = unready.ready_within(live, pause);
-        look();
-        if let Some(address) = words.changed(live) {
-            return Some(format!(
-                "what it reads at {address:#x} changes, and its copy does not do that"
-            ));
-        }
-        if let Some(fd) = ready {
-            return Some(format!("fd {fd} is ready, and was not when its copy asked"));
-        }
-        if is_abandoned() {
-            break;
-        }
-    }
-    None
 }

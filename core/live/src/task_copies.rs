@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
 //! Copies of tasks that a scheduler hands from thread to thread.
 //!
-//! In: a live thread that changes stacks. Out: what a task polls that gave its turn away. No copy of
-//! the thread shows that for long, as the next thread takes the task up; a copy that begins as if
-//! this thread had taken it up shows the task's own rounds. What it read is still the same a little
-//! later.
+//! In: a live thread that changes stacks. Out: what a task polls that gave its turn away. No copy
+//! of the thread shows that for long, as the next thread takes the task up; a copy that begins as
+//! if this thread had taken it up shows the task's own rounds. What it read is still the same a
+//! little later.
 
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{find_in_task, Report, ThreadName};
 use flagfinder_replica::{Live, Pages};
 
-use crate::copied::changed;
 use crate::memory::{refused, Memory, NamedMemory};
 use crate::original::{How, Original};
 use crate::repeated_copies::{shows_rounds, Agreed};
+use crate::unchanged::changed;
 use crate::why::resumed_goroutines;
 
 /// Tasks are looked for so often: one that runs at a moment has not given its turn away.

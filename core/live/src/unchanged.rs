@@ -4,12 +4,49 @@
 //! In: what a copy did. Out: a word that others have changed since. Blind spot: a word that has its
 //! old value again whenever it is looked at.
 
+use std::time::Duration;
+
 use flagfinder_machine::Window;
-use flagfinder_replica::{Live, Source, PAGE};
+use flagfinder_replica::{Live, Source, Unready, PAGE};
+use flagfinder_step::is_abandoned;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+/// How often it is asked whether the words are the same, and the time in between. No two are equal,
+/// so that what happens at regular times is not always met at the same point.
+const PAUSES: [Duration; 6] = [
+    Duration::from_millis(4),
+    Duration::from_millis(9),
+    Duration::from_millis(17),
+    Duration::from_millis(13),
+    Duration::from_millis(31),
+    Duration::from_millis(25),
+];
+
+/// What others have changed, a little later, of what a copy found. `look`: what is to be done
+/// meanwhile.
+pub fn changed(window: &Window, live: &Live, mut look: impl FnMut()) -> Option<String> {
+    let words = Words::of(window, live);
+    let unready = Unready::of(std::slice::from_ref(window), live);
+    for pause in PAUSES {
+        let ready = unready.ready_within(live, pause);
+        look();
+        if let Some(address) = words.changed(live) {
+            return Some(format!(
+                "what it reads at {address:#x} changes, and its copy does not do that"
+            ));
+        }
+        if let Some(fd) = ready {
+            return Some(format!("fd {fd} is ready, and was not when its copy asked"));
+        }
+        if is_abandoned() {
+            break;
+        }
+    }
+    None
+}
+
 /// What the copy read and did not write itself, by page.
-pub struct Words {
+struct Words {
     pages: FxHashMap<u64, Vec<Read>>,
 }
 

@@ -172,7 +172,7 @@ CALL(
     return syscall(SYS_io_getevents, context, 1, 1, &one, NULL);)
 CALL(
     linger, long result; time_t begin;
-    /* Beside other threads that begin, the kernel at times waits for nothing. No look is so early. */
+    /* Beside threads that begin, the kernel at times waits for nothing. No look is so early. */
     do {
         int other, small = 4096;
         struct linger long_one = {1, HOUR};
