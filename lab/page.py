@@ -173,14 +173,12 @@ def _foreign(foreign: Sequence[Row], plain: Sequence[Row]) -> list[str]:
 
 
 def _ablation(kept: Row) -> list[str]:
-    """Which rules some answer needs, and where that was seen first."""
-    body = [(rule, question) for rule, question in kept["needed"].items()]
-    count, better = len(kept["asked"]), len(kept["better"])
-    what = (
-        f"{count} questions were asked without all rules that no answer before had needed "
-        f"({kept['date']}). {better} answers were better without them."
-    )
-    return [what, "", *_rows_of(("rule", "needed first by"), body)]
+    """How many rules some answer needs; ablation.json has where that was seen first."""
+    return [
+        f"{len(kept['asked'])} questions were asked without all rules that no answer before had "
+        f"needed ({kept['date']}): {len(kept['needed'])} rules are needed. {len(kept['better'])} "
+        "answers were better without the others."
+    ]
 
 
 def _wrong(rows: Sequence[Row]) -> list[str]:
