@@ -227,12 +227,12 @@ def _answer(frames: Sequence[PythonFrame], how: str, name: str, sources: Sources
             is_ahead = ends.lineno >= frame.line
             if not is_ahead and not any(_is_in(loop, ends.lineno) for loop in loops):
                 continue
-            # A lock that it first takes there is not one that it has now.
+            # A lock that it first takes there, or waits for, is not one that it has now.
             taken = [
                 node.lineno
                 for node in map(_acquires, within(scope))
                 if node is not None and _name(node.value) == name
-                if (frame.line < node.lineno or not is_ahead) and node.lineno <= ends.lineno
+                if (frame.line <= node.lineno or not is_ahead) and node.lineno <= ends.lineno
             ]
             if how not in ("with", "acquire") or not taken:
                 return f"its function {frame.function} comes to `{ast.unparse(ends)}()`"

@@ -147,6 +147,9 @@ def test_a_thread_that_waits_for_a_lock_does_not_hold_it() -> None:
     found = look([("takes", 16)], [("takes", 17)])
     assert found is not None
     assert found.owed == {1: "its function takes comes to `lock.release()`"}
+    found = look([("takes", 16)], [("takes", 16)])
+    assert found is not None
+    assert found.owed == {}, "it waits for the same lock"
 
 
 def test_a_thread_in_a_loop_comes_round_to_the_call() -> None:
