@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,11 +175,12 @@ def _foreign(foreign: Sequence[Row], plain: Sequence[Row]) -> list[str]:
 
 def _ablation(kept: Row) -> list[str]:
     """How many rules some answer needs; ablation.json has where that was seen first."""
-    return [
+    told = (
         f"{len(kept['asked'])} questions were asked without all rules that no answer before had "
         f"needed ({kept['date']}): {len(kept['needed'])} rules are needed. {len(kept['better'])} "
         "answers were better without the others."
-    ]
+    )
+    return textwrap.wrap(told, 100)
 
 
 def _wrong(rows: Sequence[Row]) -> list[str]:

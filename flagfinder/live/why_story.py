@@ -36,7 +36,7 @@ _MARKS: dict[WhyKnown, tuple[str, str]] = {
     "seen": ("[seen]", "in the kernel or in memory"),
     "proved": ("[proved]", "a copy of the thread that owes did it"),
     "by-code": ("[by code]", "the program's code says so"),
-    "by-reference": ("[by reference]", "its open calls have the object at hand"),
+    "by-reference": ("[by reference]", "its open calls refer to the object"),
     "assumed": ("[assumed]", "nobody else is left, or it is the usual one"),
 }
 _SURE = ("seen", "proved")

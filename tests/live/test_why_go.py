@@ -71,7 +71,7 @@ def test_a_lock_that_was_left_locked_is_owed_by_nobody(program: Path) -> None:
     report = asked(program, "left")
     assert report["root"]["kind"] == "unknown"
     assert functions(report["links"]) == ["main.left", "main.(*account).spend"]
-    assert "has the lock at hand unlocks it" in report["root"]["what"]
+    assert "can reach the lock unlocks it" in report["root"]["what"]
 
 
 def test_a_condition_is_owed_by_who_signals_it_once_a_peer_sent(program: Path) -> None:

@@ -333,7 +333,7 @@ fn doubt(debtors: &mut [Debtor]) {
     let is_one_of_several = debtors.len() > 1 && debtors.iter().all(|d| d.known == Known::ByCode);
     for debtor in debtors.iter_mut().filter(|_| is_one_of_several) {
         debtor.known = Known::Assumed;
-        debtor.reason += "; other threads have such a store ahead as well";
+        debtor.reason += "; other threads may end the wait as well";
     }
 }
 

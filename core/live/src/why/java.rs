@@ -242,7 +242,7 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         .unwrap_or(name);
     let who = |tid: u32| Who::Thread(process.pid, tid);
     if !owes.owing.is_empty() {
-        let reason = "it has the object at hand, and comes to end such waits further on";
+        let reason = "it can reach the object, and comes to end such waits further on";
         let known = match owes.is_known {
             true => Known::ByReference,
             false => Known::Assumed,

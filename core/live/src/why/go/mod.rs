@@ -189,9 +189,9 @@ fn told(
         let (waits_for, word, ends) = all[from].waits_for();
         let reason = match known {
             Known::ByReference => {
-                format!("it has the {word} at hand, and {ends} further on")
+                format!("it can reach the {word}, and {ends} further on")
             }
-            _ => format!("it is one of those that have the {word} at hand, and {ends} further on"),
+            _ => format!("it is one of those that can reach the {word}, and {ends} further on"),
         };
         Some(Link {
             waiter: node(from),
@@ -255,7 +255,7 @@ fn end(
             format!("{} waits for what nobody can send or close", last.called()),
         )),
         Ending::Nobody => told(End::unknown(format!(
-            "no other goroutine that has the {word} at hand {ends} further on{}",
+            "no other goroutine that can reach the {word} {ends} further on{}",
             blocked_beside(all, &chain.all)
         ))),
         Ending::Lost => told(End::unknown("the chain was not followed further")),

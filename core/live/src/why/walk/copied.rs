@@ -204,8 +204,8 @@ impl Walk<'_> {
     pub(super) fn lost_wakeup(&mut self, place: Place, obstacle: &Obstacle) -> Option<Chosen> {
         self.goes_on(place, obstacle).filter(|goes_on| *goes_on)?;
         let what = format!(
-            "a copy of thread {}, once woken, goes on: it was woken before it slept, or not at \
-             all, and no thread is left to do it",
+            "a copy of thread {} goes on when it is woken. It was woken before it slept, or \
+             never, and no thread is left that wakes it",
             place.1
         );
         let examined = self.examined.get(&place.1)?;
