@@ -16,6 +16,7 @@ from flagfinder.flags.flags import Report, find_flags
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
 from flagfinder.shared.errors import TargetError, UsageError
+from flagfinder.shared.private_file import create_private
 from flagfinder.shared.record import dataclass, replace
 from flagfinder.trace.trace import Trace, open_trace
 
@@ -101,7 +102,8 @@ def find(
     divergence = diff(good, bad)
     ranges = value_ranges(divergence)
     if options.level == "flow" and ranges:
-        listed.write_text("".join(f"{line}\n" for line in ranges), encoding="utf-8")
+        with create_private(listed) as file:
+            file.write("".join(f"{line}\n" for line in ranges).encode())
         observer.announce(f"recording again with values in {len(ranges)} modules ({listed})")
         good, bad = record_both(
             replace(normal_options, level="values", values_in=listed),

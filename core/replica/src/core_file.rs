@@ -121,10 +121,13 @@ impl CoreFile {
             files,
             ..core
         };
+        let said = notes.identity;
+        // Who may write a core says what he likes in it. `take` opens files already.
+        core.user = match owner.uid() {
+            0 => (said.user[0], said.group[0]),
+            uid => (uid, owner.gid()),
+        };
         core.take(notes);
-        if owner.uid() != 0 {
-            core.user = (owner.uid(), owner.gid());
-        }
         if core.threads.is_empty() {
             return Err(no_core("It holds no thread's registers."));
         }
@@ -211,7 +214,6 @@ impl CoreFile {
     fn take(&mut self, mut notes: Notes) {
         let identity = notes.identity;
         self.pid = identity.pid;
-        self.user = (identity.user[0], identity.group[0]);
         self.signal = notes.threads.first().map_or(0, |thread| thread.signal);
         let named = notes.named.iter().map(|named| (named.tid, named)).collect();
         self.threads = notes

@@ -29,6 +29,11 @@ use crate::restart;
 /// A thread that is just in a call which a stop would end gets so long to leave it.
 const GRACE: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(1);
+/// So many looks in turn have to find it elsewhere then: one that comes back to such a call would
+/// sleep in it again before it is stopped.
+const LEFT: u32 = 8;
+/// Of a thread that was not seen in such a call, so many looks, without a pause.
+const FIRST: u32 = 3;
 /// Whatever call it is: who answers for it would hear of the interruption.
 const ASKS_ANOTHER: &str = "seccomp_";
 /// Functions of the kernel that wait for another to open the other end of a FIFO, or to give up a
@@ -72,16 +77,33 @@ enum Stopped {
 /// Four parts: it sleeps where it may not be, and goes on doing so.
 pub(crate) fn wait(tid: i32, memory: Option<&ProcessMemory>, patience: Duration) -> Result<()> {
     let begin = Instant::now();
+    let mut refused = None;
+    let mut left = LEFT - FIRST;
     loop {
-        let (found, grace) = match look(tid, memory) {
-            Look::May => return Ok(()),
-            Look::MayNot(call) => (error::would_notice(tid, call.as_deref()), GRACE),
-            Look::Uninterruptible => (error::does_not_stop(tid, false), Duration::MAX),
+        let grace = match look(tid, memory) {
+            Look::May => {
+                left += 1;
+                GRACE
+            }
+            Look::MayNot(call) => {
+                refused = Some(error::would_notice(tid, call.as_deref()));
+                left = 0;
+                GRACE
+            }
+            Look::Uninterruptible => {
+                refused.get_or_insert_with(|| error::does_not_stop(tid, false));
+                Duration::MAX
+            }
         };
-        if begin.elapsed() >= patience.min(grace) {
+        if left > LEFT {
+            return Ok(());
+        }
+        if let Some(found) = refused.take_if(|_| begin.elapsed() >= patience.min(grace)) {
             return Err(found);
         }
-        sleep(LOOK);
+        if refused.is_some() {
+            sleep(LOOK);
+        }
     }
 }
 
