@@ -42,7 +42,7 @@ def data_of(page: Path) -> dict[str, Any]:
 
 def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Path) -> None:
     text = page.read_text()
-    title, first = (re.search(f"<{tag}>(.*?)</{tag}>", text)[1] for tag in ("title", "h1"))  # type: ignore[index]
+    (title,), (first,) = (re.findall(f"<{tag}>(.*?)</{tag}>", text) for tag in ("title", "h1"))
     assert title == first, "the answer"
     more = re.findall(r"<li>(.*?)</li>", text.split('<ol class="story">')[1].split("</ol>")[0])
     story = [first, *more]
